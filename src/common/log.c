@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/* The log: which lines are wanted, and how one looks. */
+#include "log.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const level_names[] = {"error", "warn", "info", "debug"};
+static enum log_level limit = LOG_WARN;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void read_environment(void)
+{
+	const char *wanted = getenv("SOFTRDMA_LOG");
+
+	for (unsigned i = 0; wanted && i < sizeof(level_names) / sizeof(*level_names); i++)
+		if (!strcmp(wanted, level_names[i]))
+			limit = (enum log_level)i;
+}
+
+bool log_is_on(enum log_level level)
+{
+	pthread_once(&once, read_environment);
+	return level <= limit;
+}
+
+void log_line(enum log_level level, const char *format, ...)
+{
+	int saved = errno;
+	char line[512];
+	va_list args;
+	int head, body;
+
+	head = snprintf(line, sizeof(line), "softrdma[%d] %s: ", (int)getpid(), level_names[level]);
+	va_start(args, format);
+	body = vsnprintf(line + head, sizeof(line) - (size_t)head, format, args);
+	va_end(args);
+	if (body >= 0) {
+		size_t len = (size_t)head + (size_t)body;
+
+		if (len > sizeof(line) - 1)
+			len = sizeof(line) - 1;
+		line[len] = '\n'; /* in place of the NUL: the line goes out in one piece */
+		if (write(STDERR_FILENO, line, len + 1) < 0)
+			errno = 0; /* nowhere to say so */
+	}
+	errno = saved;
+}

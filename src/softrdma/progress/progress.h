@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Who moves the bytes, and when.
+ *
+ * Descriptors, timers and deferred work belong to one of two sets, each with one lock that is held
+ * while its callbacks run:
+ *  - CM: listeners, handshakes, the life of connections. Only the progress thread runs its callbacks, at once.
+ *    Its lock is the CM's one big lock: every rdma_* call takes it, so nothing changes under a callback.
+ *  - DATA: the sockets of connected queue pairs. Whoever has time runs its callbacks: a thread that polls
+ *    a CQ, one that sleeps in ibv_get_cq_event, and the progress thread when none of them does.
+ * Lock order: CM, then DATA, then a queue pair's, then the leaves (CQ, channel, region table, timers).
+ *
+ * The progress thread is in one of two modes. WATCH: it sleeps on the DATA set too and drives what is ready.
+ * YIELD: pollers drive; it looks every tick whether they still do, and takes over if nobody polled since the last
+ * tick, or if data was left unread at two ticks in a row (a program that polls one CQ but spins on memory). Pollers that
+ * find data themselves 16 times get the drive back. While a thread sleeps in progress_wait, that thread is the one
+ * who watches DATA. With nothing to do the thread sleeps without a tick.
+ */
+#ifndef SOFTRDMA_PROGRESS_H
+#define SOFTRDMA_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../../common/list.h"
+
+enum progress_set { PROGRESS_CM, PROGRESS_DATA };
+
+void progress_lock(enum progress_set set);
+void progress_unlock(enum progress_set set);
+
+/* Start the thread if it does not run yet. 0 or -errno. Everything below needs this once. */
+int progress_start(void);
+
+/* ---- descriptors ---- */
+
+struct progress_source {
+	int fd;
+	enum progress_set set;
+	void (*ready)(struct progress_source *source, uint32_t events); /* EPOLL*; level-triggered */
+	struct list link; /* among all that are watched */
+};
+
+/* 0 or -errno. For CM sources the caller holds the CM lock. */
+int progress_watch(struct progress_source *source, uint32_t events);
+int progress_rewatch(struct progress_source *source, uint32_t events);
+
+/*
+ * Stop watching; to be called before close(fd). Does not block. A CM source may be freed at once (the caller holds
+ * the CM lock). A DATA source's ready() may still be running or about to: free it only after progress_barrier.
+ */
+void progress_unwatch(struct progress_source *source);
+
+/* Wait until no DATA callback that began before runs any more. Called without the lock of DATA or of a queue pair. */
+void progress_barrier(void);
+
+/* ---- timers ---- */
+
+struct progress_timer {
+	enum progress_set set; /* whose lock is held during expired() */
+	void (*expired)(struct progress_timer *timer);
+	uint64_t deadline; /* CLOCK_MONOTONIC, ns */
+	struct list link;  /* empty while not armed */
+};
+
+void progress_timer_init(struct progress_timer *timer, enum progress_set set,
+			 void (*expired)(struct progress_timer *timer));
+void progress_timer_arm(struct progress_timer *timer, unsigned milliseconds); /* or re-arm */
+void progress_timer_cancel(struct progress_timer *timer); /* may be called when not armed */
+
+/* ---- work for the CM, from anywhere ---- */
+
+struct progress_work {
+	void (*run)(struct progress_work *work); /* by the progress thread, under the CM lock */
+	struct list link;
+};
+
+void progress_work_init(struct progress_work *work, void (*run)(struct progress_work *work));
+void progress_defer(struct progress_work *work); /* any lock may be held; twice before it ran is once */
+void progress_cancel(struct progress_work *work); /* under the CM lock: it will not run */
+
+/* ---- driving ---- */
+
+/*
+ * For ibv_poll_cq on an empty queue, after it looked at its own queue pairs: @hit, whether it found something there. Now and
+ * then this drives the rest of the DATA set; returns whether that did something.
+ */
+bool progress_polled(bool hit);
+
+/* Sends are queued that nobody may come back to flush: make sure that the thread looks soon. */
+void progress_kick(void);
+
+/* Called by the thread and by waiters to send what was posted and queued: set once by the verbs layer. */
+void progress_set_flush(void (*flush)(void));
+
+/*
+ * Sleep until @fd is readable, driving the DATA set meanwhile. A cancellation point, with no lock held. Returns 0,
+ * or -EINTR. @timeout_ms -1: no limit; -ETIMEDOUT.
+ */
+int progress_wait(int fd, int timeout_ms);
+
+uint64_t progress_now(void); /* CLOCK_MONOTONIC, ns */
+
+#endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The reliable-connected service: the contract between the verbs objects (above) and a transport (below), for both
+ * transports: iWARP over TCP, and shared memory.
+ *
+ * Locks     One lock per queue pair. Every operation of struct rc_transport is called with it held, and every service of
+ *           the second part is called with it held. None of them blocks on a peer.
+ * Requests  A send request is in the send queue, owned by the service, from ibv_post_send until rc_send_done; the
+ *           memory it gathers from belongs to the transport in that time. Requests start in order; rc_send_done may be called
+ *           in any order, completions appear in posting order, exactly one per request (unless unsignalled and successful).
+ * Receives  rc_recv_begin takes the next posted receive, of the queue pair's queue or the SRQ; the transport
+ *           fills it through rc_recv_place and gives it back with rc_recv_done. One is in progress at a time.
+ * Keys      Local keys are checked when a request is posted, by verbs; what is wrong there is in rc_send.status.
+ *           Remote keys are checked by the owner of the memory: the transport asks rc_region_get on the side where the memory
+ *           lives, for every segment, and holds the region only across one copy or system call that does not block. So
+ *           ibv_dereg_mr, which waits for holders, waits for copies and never for peers.
+ * Copies    The transport copies: from the gathered memory into the socket or ring, from there into the receive or
+ *           region. Verbs copies inline data, once, when it is posted.
+ * Wake-ups  The transport never wakes a thread. rc_send_done and rc_recv_done put completions into CQs, which signal their
+ *           channels; rc_failed and rc_opened tell the owner of the connection. Whoever sleeps, sleeps in progress/.
+ * Failure   Whoever finds the reason calls rc_failed once; it moves the queue pair to the error state and flushes. The
+ *           transport then tells the peer what it can and detaches (transport and conn become NULL). After rc_failed no
+ *           request is touched. A connection may live on without its queue pair until the peer has seen its end.
+ */
+#ifndef SOFTRDMA_RC_H
+#define SOFTRDMA_RC_H
+
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#define RC_MAX_SGE    16
+#define RC_MAX_INLINE 512
+
+struct rc_qp;
+
+/* ---- what verbs shows a transport ---- */
+
+enum rc_send_state {
+	RC_SEND_POSTED, /* not begun */
+	RC_SEND_BEGUN,  /* the transport is at it, or waits for the answer */
+	RC_SEND_DONE,   /* waits for earlier requests to complete */
+};
+
+/* One send request in the queue. */
+struct rc_send {
+	uint64_t wr_id;
+	uint64_t remote_addr;
+	uint64_t compare_add; /* atomics */
+	uint64_t swap;
+	uint32_t rkey;
+	uint32_t imm_or_key; /* immediate data (network order) or the key to invalidate */
+	uint32_t length;     /* of all pieces together */
+	uint8_t opcode;      /* enum ibv_wr_opcode */
+	uint8_t status;      /* enum ibv_wc_status: what was wrong when posted; then the outcome */
+	uint8_t state;       /* enum rc_send_state */
+	uint8_t num_sge;
+	bool signaled;
+	bool solicited;
+	bool fence;
+	struct ibv_sge *sge; /* inline data: one piece, inside the queue */
+};
+
+/* The send queue: indices run freely; slot = index & mask. head <= next <= tail. */
+struct rc_sendq {
+	uint32_t head; /* oldest request that has not completed */
+	uint32_t next; /* first request that the transport has not begun */
+	uint32_t tail; /* where the next one is posted */
+	uint32_t mask;
+	uint32_t depth;  /* as the user asked */
+	uint32_t stride; /* bytes per slot */
+	uint8_t *slots;
+};
+
+static inline struct rc_send *rc_send_at(const struct rc_sendq *sq, uint32_t index)
+{
+	return (struct rc_send *)(sq->slots + (size_t)(index & sq->mask) * sq->stride);
+}
+
+/* The receive in progress. */
+struct rc_recv {
+	uint64_t wr_id;
+	uint32_t length; /* room */
+	uint8_t status;  /* enum ibv_wc_status: what was wrong when posted */
+	uint8_t num_sge;
+	struct ibv_sge sge[RC_MAX_SGE];
+};
+
+/* The shared part of a queue pair; embedded in verbs' own. */
+struct rc_qp {
+	pthread_mutex_t lock;
+	uint32_t qp_num;
+	enum ibv_qp_state state;
+	struct rc_sendq sq;
+	const struct rc_transport *transport; /* NULL while not connected */
+	void *conn;                           /* the transport's */
+};
+
+/* ---- what a transport offers; all with the queue pair's lock held, none blocks ---- */
+
+struct rc_transport {
+	const char *name;
+	/* Begin and move as many requests as the peer takes now. */
+	void (*send)(struct rc_qp *qp);
+	/* Look for what arrived, and go on with what could not be sent; a bounded amount. Whether something was done. */
+	bool (*drive)(struct rc_qp *qp);
+	/* A receive was posted, and rc_recv_begin had found none. */
+	void (*recv_posted)(struct rc_qp *qp);
+	/* Say goodbye: what was posted and can leave now leaves, then the peer sees an orderly end. Detaches. */
+	void (*disconnect)(struct rc_qp *qp);
+	/* The queue pair goes, or has been moved to the error state: drop the connection. Detaches. */
+	void (*close)(struct rc_qp *qp);
+};
+
+/* ---- services of verbs to a transport ---- */
+
+/* @send has ended with @status; completes it and its predecessors' successors in order. */
+void rc_send_done(struct rc_qp *qp, struct rc_send *send, enum ibv_wc_status status);
+
+/* The next receive, or NULL: none is posted. It is the queue pair's until rc_recv_done. */
+struct rc_recv *rc_recv_begin(struct rc_qp *qp);
+
+/* What a finished receive tells its program. */
+struct rc_arrival {
+	enum ibv_wc_status status;
+	enum ibv_wc_opcode opcode;
+	uint32_t length;
+	unsigned wc_flags; /* IBV_WC_WITH_IMM, IBV_WC_WITH_INV */
+	uint32_t imm_or_key;
+	bool solicited;
+};
+void rc_recv_done(struct rc_qp *qp, struct rc_recv *recv, const struct rc_arrival *arrival);
+
+/* Pieces of @sge from @offset on, at most @len bytes, into @iov; returns their number (at most @max), bytes in *@bytes. */
+int rc_sge_slice(const struct ibv_sge *sge, unsigned num_sge, uint64_t offset, size_t len,
+		 struct iovec *iov, int max, size_t *bytes);
+/* Copy into, or out of, a scatter list at @offset. The caller has checked that it fits. */
+void rc_sge_scatter(const struct ibv_sge *sge, unsigned num_sge, uint64_t offset, const void *data,
+		    size_t len);
+void rc_sge_gather(const struct ibv_sge *sge, unsigned num_sge, uint64_t offset, void *data, size_t len);
+
+enum rc_fault { RC_FAULT_KEY, RC_FAULT_PD, RC_FAULT_BOUNDS, RC_FAULT_WRAP, RC_FAULT_ACCESS };
+
+struct rc_region;
+/*
+ * The region that @key names, if it belongs to the queue pair's PD, holds [@addr, @addr + @len) and grants all of
+ * @access (IBV_ACCESS_*); NULL with the reason in *@fault. *@mem is where the bytes are.
+ */
+struct rc_region *rc_region_get(struct rc_qp *qp, uint32_t key, uint64_t addr, uint64_t len,
+				unsigned access, void **mem, enum rc_fault *fault);
+void rc_region_put(struct rc_region *region);
+/* A peer's SEND with invalidate: 0, or -EINVAL if the key is not of this PD or may not be invalidated. */
+int rc_region_invalidate(struct rc_qp *qp, uint32_t key);
+
+/* The responder has heard the initiator's first FPDU. */
+void rc_opened(struct rc_qp *qp);
+
+/*
+ * The connection is over. @send, if not NULL, is the request to blame and completes with @status; every other one and every
+ * posted receive is flushed. @error 0 for an orderly end by the peer. The owner is told.
+ */
+void rc_failed(struct rc_qp *qp, struct rc_send *send, enum ibv_wc_status status, int error);
+
+#endif

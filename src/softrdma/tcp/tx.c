@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: MIT */
+/* Sending: requests and answers become FPDUs, FPDUs become bursts, bursts leave by sendmsg. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "../wire/crc32c.h"
+#include "conn.h"
+
+#define STAGE_SIZE     4096
+#define STAGE_SIZE_CRC (72 << 10) /* the CRC must be of the very bytes that leave: all are copied */
+#define COPY_MAX       512        /* payloads up to this are copied rather than gathered */
+#define BURST_BYTES    (1 << 20)
+#define BURSTS_AT_ONCE 4 /* then others have their turn */
+#define HEADER_ROOM    (FPDU_LENGTH_LEN + DDP_MAX_HEADER + 3 + FPDU_CRC_LEN)
+
+int tx_init(struct tcp_conn *conn)
+{
+	struct tx *tx = &conn->tx;
+
+	tx->stage_size = conn->crc ? STAGE_SIZE_CRC : STAGE_SIZE;
+	tx->stage = malloc(tx->stage_size);
+	tx->send_msn = tx->request_msn = 1;
+	tx->settled = conn_qp(conn)->sq.next;
+	return tx->stage ? 0 : -ENOMEM;
+}
+
+void tx_fini(struct tcp_conn *conn)
+{
+	free(conn->tx.stage);
+	free(conn->tx.answers);
+}
+
+/* ---- building a burst ---- */
+
+static void add_iov(struct tx *tx, void *base, size_t len)
+{
+	struct iovec *last = tx->iov_end ? &tx->iov[tx->iov_end - 1] : NULL;
+
+	if (!len)
+		return;
+	tx->left += len;
+	if (last && (char *)last->iov_base + last->iov_len == base) {
+		last->iov_len += len;
+		return;
+	}
+	tx->iov[tx->iov_end++] = (struct iovec){.iov_base = base, .iov_len = len};
+}
+
+static uint8_t *stage(struct tx *tx, size_t len)
+{
+	uint8_t *bytes = tx->stage + tx->stage_len;
+
+	tx->stage_len += len;
+	add_iov(tx, bytes, len);
+	return bytes;
+}
+
+static bool is_copied(const struct tcp_conn *conn, size_t len)
+{
+	return conn->crc || len <= COPY_MAX;
+}
+
+/* Is there room for another FPDU with @len bytes of payload? */
+static bool has_room(const struct tcp_conn *conn, size_t len)
+{
+	const struct tx *tx = &conn->tx;
+
+	return tx->left < BURST_BYTES && tx->iov_end + RC_MAX_SGE + 2 <= TX_IOV &&
+	       tx->stage_size - tx->stage_len >= HEADER_ROOM + (is_copied(conn, len) ? len : 0);
+}
+
+static size_t max_payload(const struct tcp_conn *conn, size_t header_len)
+{
+	size_t most = conn->max_ulpdu - header_len;
+
+	if (conn->crc && most > STAGE_SIZE_CRC - HEADER_ROOM)
+		most = STAGE_SIZE_CRC - HEADER_ROOM;
+	return most;
+}
+
+static void add_payload(struct tcp_conn *conn, const struct ibv_sge *sge, unsigned num_sge,
+			uint64_t offset, size_t len)
+{
+	struct iovec pieces[RC_MAX_SGE];
+	size_t bytes;
+	int count;
+
+	if (is_copied(conn, len)) {
+		rc_sge_gather(sge, num_sge, offset, stage(&conn->tx, len), len);
+		return;
+	}
+	count = rc_sge_slice(sge, num_sge, offset, len, pieces, RC_MAX_SGE, &bytes);
+	for (int i = 0; i < count; i++)
+		add_iov(&conn->tx, pieces[i].iov_base, pieces[i].iov_len);
+}
+
+/* Padding and CRC behind an FPDU that began at @start of the stage (contiguous there when CRC is on). */
+static void add_trailer(struct tcp_conn *conn, size_t start, size_t ulpdu_len)
+{
+	size_t pad = fpdu_pad(ulpdu_len);
+	uint8_t *trailer = stage(&conn->tx, pad + FPDU_CRC_LEN);
+	uint32_t crc = 0;
+
+	memset(trailer, 0, pad);
+	if (conn->crc)
+		crc = crc32c(0, conn->tx.stage + start, FPDU_LENGTH_LEN + ulpdu_len + pad);
+	fpdu_put_crc(trailer + pad, crc);
+}
+
+/* One FPDU: @header as an encoder of wire/ddp.h made it, then payload from a gather list. */
+static void add_fpdu(struct tcp_conn *conn, const uint8_t *header, size_t header_len,
+		     const struct ibv_sge *sge, unsigned num_sge, uint64_t offset, size_t len)
+{
+	size_t start = conn->tx.stage_len;
+
+	memcpy(stage(&conn->tx, header_len), header, header_len);
+	if (len)
+		add_payload(conn, sge, num_sge, offset, len);
+	add_trailer(conn, start, header_len - FPDU_LENGTH_LEN + len);
+}
+
+static void reset_burst(struct tx *tx)
+{
+	tx->iov_first = tx->iov_end = 0;
+	tx->stage_len = 0;
+	tx->burst_len = 0;
+}
+
+/* ---- requests ---- */
+
+static enum rdmap_opcode send_opcode(const struct rc_send *send)
+{
+	bool invalidates = send->opcode == IBV_WR_SEND_WITH_INV;
+
+	if (send->solicited)
+		return invalidates ? RDMAP_SEND_SE_INV : RDMAP_SEND_SE;
+	return invalidates ? RDMAP_SEND_INV : RDMAP_SEND;
+}
+
+/* As much of a Send or Write as the burst has room for. Whether all of it is in. */
+static bool add_message(struct tcp_conn *conn, const struct rc_send *send)
+{
+	bool is_write = send->opcode == IBV_WR_RDMA_WRITE;
+	size_t most = max_payload(conn, is_write ? DDP_TAGGED_LEN : DDP_UNTAGGED_LEN);
+	struct tx *tx = &conn->tx;
+	bool last;
+
+	do {
+		uint8_t header[FPDU_LENGTH_LEN + DDP_MAX_HEADER];
+		size_t len = send->length - tx->offset, header_len;
+
+		last = len <= most;
+		if (!last)
+			len = most;
+		if (!has_room(conn, len))
+			return false;
+		if (is_write)
+			header_len = ddp_put_tagged(header, RDMAP_WRITE, last, send->rkey,
+						    send->remote_addr + tx->offset, len);
+		else
+			header_len = ddp_put_send(header, send_opcode(send), last,
+						  send->opcode == IBV_WR_SEND_WITH_INV
+							  ? send->imm_or_key
+							  : 0,
+						  tx->send_msn, tx->offset, len);
+		add_fpdu(conn, header, header_len, send->sge, send->num_sge, tx->offset, len);
+		tx->offset += (uint32_t)len;
+	} while (!last);
+	if (!is_write)
+		tx->send_msn++;
+	return true;
+}
+
+/* The sink that a read names on the wire; only its echo is ever compared. */
+static uint32_t sink_stag(const struct rc_send *send)
+{
+	return send->num_sge && send->sge[0].lkey ? send->sge[0].lkey : 1;
+}
+
+static uint64_t sink_to(const struct rc_send *send)
+{
+	return send->num_sge ? send->sge[0].addr : 0;
+}
+
+static bool add_read(struct tcp_conn *conn, const struct rc_send *send)
+{
+	uint8_t header[FPDU_LENGTH_LEN + DDP_MAX_HEADER];
+	struct rdmap_read_request read = {
+		.sink_stag = sink_stag(send),
+		.sink_to = sink_to(send),
+		.size = send->length,
+		.source_stag = send->rkey,
+		.source_to = send->remote_addr,
+	};
+
+	if (!has_room(conn, 0))
+		return false;
+	add_fpdu(conn, header, ddp_put_read_request(header, conn->tx.request_msn++, &read), NULL, 0,
+		 0, 0);
+	conn->tx.reads_open++;
+	return true;
+}
+
+static bool has_answers(const struct tx *tx)
+{
+	return tx->answers_head != tx->answers_tail;
+}
+
+/* Two tagged messages must not be interleaved; a Send and an answer may be. */
+static bool is_answer_open(const struct tcp_conn *conn)
+{
+	const struct tx *tx = &conn->tx;
+
+	return has_answers(tx) && tx->answers[tx->answers_head % conn->ird].done;
+}
+
+static bool is_write_open(const struct tcp_conn *conn)
+{
+	const struct rc_sendq *sq = &conn_qp(conn)->sq;
+
+	return conn->tx.offset && rc_send_at(sq, sq->next)->opcode == IBV_WR_RDMA_WRITE;
+}
+
+/* May the next request begin? */
+static bool may_begin(const struct tcp_conn *conn, const struct rc_send *send)
+{
+	if (send->status != IBV_WC_SUCCESS)
+		return false;
+	if (send->opcode == IBV_WR_RDMA_WRITE && is_answer_open(conn))
+		return false;
+	if (send->fence && conn->tx.reads_open)
+		return false;
+	return send->opcode != IBV_WR_RDMA_READ || conn->tx.reads_open < conn->ord;
+}
+
+static void build_from_queue(struct tcp_conn *conn)
+{
+	struct rc_sendq *sq = &conn_qp(conn)->sq;
+
+	while (sq->next != sq->tail) {
+		struct rc_send *send = rc_send_at(sq, sq->next);
+		bool whole;
+
+		if (send->state == RC_SEND_POSTED && !may_begin(conn, send))
+			return;
+		whole = send->opcode == IBV_WR_RDMA_READ ? add_read(conn, send)
+							 : add_message(conn, send);
+		if (whole || conn->tx.offset)
+			send->state = RC_SEND_BEGUN;
+		if (!whole)
+			return;
+		conn->tx.offset = 0;
+		sq->next++;
+	}
+}
+
+/* The burst has left: what was whole in it is done, except reads, which wait for their answers. */
+static void settle(struct tcp_conn *conn)
+{
+	struct rc_qp *qp = conn_qp(conn);
+
+	while (conn->tx.settled != qp->sq.next) {
+		struct rc_send *send = rc_send_at(&qp->sq, conn->tx.settled++);
+
+		if (send->opcode != IBV_WR_RDMA_READ)
+			rc_send_done(qp, send, IBV_WC_SUCCESS);
+	}
+}
+
+struct rc_send *tx_oldest_read(const struct tcp_conn *conn)
+{
+	const struct rc_sendq *sq = &conn_qp(conn)->sq;
+
+	for (uint32_t i = sq->head; i != sq->next; i++) {
+		struct rc_send *send = rc_send_at(sq, i);
+
+		if (send->opcode == IBV_WR_RDMA_READ && send->state == RC_SEND_BEGUN)
+			return send;
+	}
+	return NULL;
+}
+
+/* A request that was wrong when it was posted has its turn: it ends the connection. Whether that happened. */
+static bool fail_bad_request(struct tcp_conn *conn)
+{
+	const struct rc_sendq *sq = &conn_qp(conn)->sq;
+	struct rc_send *send;
+	enum ibv_wc_status status;
+
+	if (sq->next == sq->tail)
+		return false;
+	send = rc_send_at(sq, sq->next);
+	if (send->status != IBV_WC_SUCCESS)
+		status = send->status;
+	else if (send->opcode == IBV_WR_RDMA_READ && !conn->ord)
+		status = IBV_WC_LOC_QP_OP_ERR; /* no read was agreed on */
+	else
+		return false;
+	conn_fail(conn, TERM_NONE, false, send, status);
+	return true;
+}
+
+/* ---- answers to the peer's reads ---- */
+
+int tx_add_answer(struct tcp_conn *conn, const struct rdmap_read_request *request)
+{
+	struct tx *tx = &conn->tx;
+
+	if (tx->answers_tail - tx->answers_head >= conn->ird)
+		return -EPROTO;
+	if (!tx->answers)
+		tx->answers = calloc(conn->ird, sizeof(*tx->answers));
+	if (!tx->answers)
+		return -ENOMEM;
+	tx->answers[tx->answers_tail++ % conn->ird] = (struct read_response){.request = *request};
+	return 0;
+}
+
+/*
+ * FPDUs of the oldest answer. Its memory is looked up here for the addresses; transmit holds it while the socket
+ * copies. False: the region is gone, and the connection has ended.
+ */
+static bool build_answer(struct tcp_conn *conn)
+{
+	struct tx *tx = &conn->tx;
+	struct read_response *answer = &tx->answers[tx->answers_head % conn->ird];
+	const struct rdmap_read_request *request = &answer->request;
+	size_t most = max_payload(conn, DDP_TAGGED_LEN), len;
+	uint32_t begin = answer->done;
+	struct rc_region *region = NULL;
+	enum rc_fault fault;
+	void *mem = NULL;
+
+	if (request->size) {
+		region = rc_region_get(conn_qp(conn), request->source_stag,
+				       request->source_to + begin, request->size - begin,
+				       IBV_ACCESS_REMOTE_READ, &mem, &fault);
+		if (!region) {
+			conn_fail(conn, TERM_RDMAP_INVALID_STAG, false, NULL, IBV_WC_WR_FLUSH_ERR);
+			return false;
+		}
+	}
+	do {
+		uint8_t header[FPDU_LENGTH_LEN + DDP_MAX_HEADER];
+		struct ibv_sge piece = {.addr = (uintptr_t)mem + (answer->done - begin)};
+
+		len = request->size - answer->done;
+		if (len > most)
+			len = most;
+		if (!has_room(conn, len))
+			break;
+		piece.length = (uint32_t)len;
+		add_fpdu(conn, header,
+			 ddp_put_tagged(header, RDMAP_READ_RESPONSE,
+					answer->done + len == request->size, request->sink_stag,
+					request->sink_to + answer->done, len),
+			 &piece, 1, 0, len);
+		answer->done += (uint32_t)len;
+	} while (answer->done < request->size);
+	if (region)
+		rc_region_put(region);
+	tx->burst_stag = request->source_stag;
+	tx->burst_to = request->source_to + begin;
+	tx->burst_len = answer->done - begin;
+	if (answer->done == request->size)
+		tx->answers_head++;
+	return true;
+}
+
+/* ---- leaving ---- */
+
+/* Next burst: answers and requests in turns. False: the connection has ended. */
+static bool build(struct tcp_conn *conn)
+{
+	struct tx *tx = &conn->tx;
+	const struct rc_sendq *sq = &conn_qp(conn)->sq;
+	bool answers = has_answers(tx) && !is_write_open(conn) &&
+		       (tx->answers_next || sq->next == sq->tail);
+
+	reset_burst(tx);
+	tx->answers_next = !answers;
+	if (answers)
+		return build_answer(conn);
+	build_from_queue(conn);
+	if (tx->left)
+		return true;
+	if (fail_bad_request(conn))
+		return false;
+	return has_answers(tx) ? build_answer(conn) : true;
+}
+
+static void advance(struct tx *tx, size_t bytes)
+{
+	tx->left -= bytes;
+	while (bytes) {
+		struct iovec *iov = &tx->iov[tx->iov_first];
+
+		if (bytes < iov->iov_len) {
+			iov->iov_base = (char *)iov->iov_base + bytes;
+			iov->iov_len -= bytes;
+			return;
+		}
+		bytes -= iov->iov_len;
+		tx->iov_first++;
+	}
+}
+
+static ssize_t send_burst(struct tcp_conn *conn)
+{
+	struct tx *tx = &conn->tx;
+	struct msghdr message = {
+		.msg_iov = tx->iov + tx->iov_first,
+		.msg_iovlen = (size_t)(tx->iov_end - tx->iov_first),
+	};
+	ssize_t sent;
+
+	do
+		sent = sendmsg(conn->source.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+	while (sent < 0 && errno == EINTR);
+	return sent < 0 ? -errno : sent;
+}
+
+/* Hand the burst to the socket; memory of the peer's reads is held meanwhile. Bytes taken or -errno. */
+static ssize_t transmit(struct tcp_conn *conn)
+{
+	struct tx *tx = &conn->tx;
+	struct rc_region *region = NULL;
+	enum rc_fault fault;
+	ssize_t sent;
+	void *mem;
+
+	if (tx->burst_len) {
+		region = rc_region_get(conn_qp(conn), tx->burst_stag, tx->burst_to, tx->burst_len,
+				       IBV_ACCESS_REMOTE_READ, &mem, &fault);
+		if (!region)
+			return -EFAULT;
+	}
+	sent = send_burst(conn);
+	if (region)
+		rc_region_put(region);
+	if (sent > 0) {
+		advance(tx, (size_t)sent);
+		if (!tx->left)
+			settle(conn);
+	}
+	return sent;
+}
+
+static void handle_error(struct tcp_conn *conn, int error)
+{
+	if (error == EFAULT)
+		conn_fail(conn, TERM_NONE, false, NULL, IBV_WC_LOC_PROT_ERR);
+	else
+		conn_end(conn, error);
+}
+
+bool tx_is_pending(const struct tcp_conn *conn)
+{
+	const struct rc_sendq *sq = &conn_qp(conn)->sq;
+
+	return conn->tx.open && (conn->tx.left || sq->next != sq->tail || has_answers(&conn->tx));
+}
+
+bool tx_run(struct tcp_conn *conn)
+{
+	struct tx *tx = &conn->tx;
+	bool any = false, more = false;
+
+	if (!tx->open)
+		return false;
+	for (int i = 0; i < BURSTS_AT_ONCE; i++) {
+		ssize_t sent;
+
+		if (!tx->left && !build(conn))
+			return any;
+		more = tx->left != 0;
+		if (!more)
+			break;
+		sent = transmit(conn);
+		if (sent < 0 && sent != -EAGAIN) {
+			handle_error(conn, (int)-sent);
+			return any;
+		}
+		if (tx->left)
+			break; /* the socket is full */
+		any = true;
+	}
+	/* Left on until it is found in vain: a stream that fills the socket again and again costs no system call for this. */
+	if (more)
+		conn_watch(conn, conn->events | EPOLLOUT);
+	else if ((conn->events & EPOLLOUT) && !any)
+		conn_watch(conn, conn->events & ~(uint32_t)EPOLLOUT);
+	return any;
+}
+
+/* ---- the first and the last FPDU ---- */
+
+static void add_ready_to_receive(struct tcp_conn *conn)
+{
+	uint8_t header[FPDU_LENGTH_LEN + DDP_MAX_HEADER] = {0};
+	struct rdmap_read_request nothing = {.sink_stag = 1, .source_stag = 1};
+	size_t len = FPDU_LENGTH_LEN; /* an empty FPDU */
+
+	if (conn->rtr == MPA_RTR_WRITE) {
+		len = ddp_put_tagged(header, RDMAP_WRITE, true, 1, 0, 0);
+	} else if (conn->rtr == MPA_RTR_READ) {
+		len = ddp_put_read_request(header, conn->tx.request_msn++, &nothing);
+		conn->rtr_read = true;
+	}
+	reset_burst(&conn->tx);
+	add_fpdu(conn, header, len, NULL, 0, 0, 0);
+}
+
+void tx_open(struct tcp_conn *conn)
+{
+	if (conn->tx.open)
+		return;
+	conn->tx.open = true;
+	if (conn->initiator && conn->rtr)
+		add_ready_to_receive(conn);
+	tx_run(conn);
+}
+
+void tx_terminate(struct tcp_conn *conn, uint16_t code, const uint8_t *offending, size_t len,
+		  uint16_t segment_len)
+{
+	uint8_t fpdu[TERMINATE_MAX_FPDU];
+	struct iovec iov = {.iov_base = fpdu};
+	struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
+	uint32_t crc = 0;
+
+	if (conn->tx.left)
+		return; /* in the middle of an FPDU it would be taken for payload */
+	iov.iov_len = terminate_build(fpdu, code, offending, len, segment_len);
+	if (conn->crc)
+		crc = crc32c(0, fpdu, iov.iov_len);
+	fpdu_put_crc(fpdu + iov.iov_len, crc);
+	iov.iov_len += FPDU_CRC_LEN;
+	sendmsg(conn->source.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Verbs calls are not cancellation points, but the system calls inside ours are, and a thread cancelled there would
+ * leave a lock held. A function that says UNCANCELLABLE holds a cancellation off until it returns.
+ */
+#ifndef SOFTRDMA_UNCANCEL_H
+#define SOFTRDMA_UNCANCEL_H
+
+#include <pthread.h>
+
+static inline int uncancel_begin(void)
+{
+	int state;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	return state;
+}
+
+static inline void uncancel_end(const int *state)
+{
+	pthread_setcancelstate(*state, NULL);
+}
+
+#define UNCANCELLABLE                                                                              \
+	int uncancel_state __attribute__((cleanup(uncancel_end), unused)) = uncancel_begin()
+
+#endif

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/* Asynchronous events of a context. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../../common/log.h"
+#include "objects.h"
+
+struct queued_event {
+	struct ibv_async_event event;
+	struct list link;
+};
+
+void async_raise(struct ibv_context *ibcontext, const struct ibv_async_event *event)
+{
+	struct soft_context *context = to_context(ibcontext);
+	struct queued_event *queued = malloc(sizeof(*queued));
+	uint64_t one = 1;
+
+	if (!queued) {
+		log_error("no memory for the asynchronous event %d", event->event_type);
+		return;
+	}
+	queued->event = *event;
+	pthread_mutex_lock(&context->async_lock);
+	list_add_tail(&context->async_events, &queued->link);
+	if (write(ibcontext->async_fd, &one, sizeof(one)) < 0)
+		log_error("asynchronous event: %s", strerror(errno));
+	pthread_mutex_unlock(&context->async_lock);
+}
+
+/* Where the object of an event counts. NULL for events of the port or device. */
+static struct async_count *count_of(const struct ibv_async_event *event)
+{
+	switch (event->event_type) {
+	case IBV_EVENT_CQ_ERR:
+		return &container_of(event->element.cq, struct soft_cq, cq)->async;
+	case IBV_EVENT_SRQ_ERR:
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		return &container_of(event->element.srq, struct soft_srq, srq)->async;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		return &container_of(event->element.qp, struct soft_qp, qp)->async;
+	default:
+		return NULL;
+	}
+}
+
+int soft_ibv_get_async_event(struct ibv_context *ibcontext, struct ibv_async_event *event)
+{
+	struct soft_context *context = to_context(ibcontext);
+	struct queued_event *queued = NULL;
+	uint64_t one;
+
+	do {
+		if (read(ibcontext->async_fd, &one, sizeof(one)) != sizeof(one))
+			return -1;
+		pthread_mutex_lock(&context->async_lock);
+		if (!list_is_empty(&context->async_events)) {
+			struct async_count *count;
+
+			queued = list_first(&context->async_events, struct queued_event, link);
+			list_del(&queued->link);
+			count = count_of(&queued->event);
+			if (count)
+				count->taken++;
+		}
+		pthread_mutex_unlock(&context->async_lock);
+	} while (!queued);
+	*event = queued->event;
+	free(queued);
+	return 0;
+}
+
+static struct ibv_context *context_of(const struct ibv_async_event *event)
+{
+	switch (event->event_type) {
+	case IBV_EVENT_CQ_ERR:
+		return event->element.cq->context;
+	case IBV_EVENT_SRQ_ERR:
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		return event->element.srq->context;
+	default:
+		return event->element.qp->context;
+	}
+}
+
+void soft_ibv_ack_async_event(struct ibv_async_event *event)
+{
+	struct async_count *count = count_of(event);
+	struct soft_context *context;
+
+	if (!count)
+		return;
+	context = to_context(context_of(event));
+	pthread_mutex_lock(&context->async_lock);
+	count->acked++;
+	pthread_cond_broadcast(&context->async_acked);
+	pthread_mutex_unlock(&context->async_lock);
+}
+
+void async_retire(struct ibv_context *ibcontext, const void *object, struct async_count *count)
+{
+	struct soft_context *context = to_context(ibcontext);
+	struct list *pos, *tmp;
+
+	pthread_mutex_lock(&context->async_lock);
+	list_for_each_safe(pos, tmp, &context->async_events)
+	{
+		struct queued_event *queued = container_of(pos, struct queued_event, link);
+
+		/* Its count stays on the descriptor: a reader finds no event and waits on. */
+		if ((const void *)queued->event.element.qp == object) {
+			list_del(pos);
+			free(queued);
+		}
+	}
+	while (count->taken != count->acked)
+		pthread_cond_wait(&context->async_acked, &context->async_lock);
+	pthread_mutex_unlock(&context->async_lock);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+/* Completion channels: a readable descriptor means that an event is there. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "../../common/log.h"
+#include "../progress/progress.h"
+#include "../uncancel.h"
+#include "objects.h"
+
+struct ibv_comp_channel *soft_ibv_create_comp_channel(struct ibv_context *context)
+{
+	struct soft_channel *channel = calloc(1, sizeof(*channel));
+
+	if (!channel)
+		return NULL;
+	channel->channel.context = context;
+	channel->channel.fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	if (channel->channel.fd < 0) {
+		free(channel);
+		return NULL;
+	}
+	pthread_mutex_init(&channel->lock, NULL);
+	list_init(&channel->events);
+	atomic_fetch_add(&to_context(context)->objects, 1);
+	return &channel->channel;
+}
+
+int soft_ibv_destroy_comp_channel(struct ibv_comp_channel *ibchannel)
+{
+	struct soft_channel *channel = container_of(ibchannel, struct soft_channel, channel);
+
+	pthread_mutex_lock(&channel->lock);
+	if (channel->cqs) {
+		pthread_mutex_unlock(&channel->lock);
+		return EBUSY;
+	}
+	pthread_mutex_unlock(&channel->lock);
+	atomic_fetch_sub(&to_context(ibchannel->context)->objects, 1);
+	close(ibchannel->fd);
+	pthread_mutex_destroy(&channel->lock);
+	free(channel);
+	return 0;
+}
+
+/* One more or one less on the descriptor, for each event in the list. */
+static void count_up(struct soft_channel *channel)
+{
+	uint64_t one = 1;
+
+	if (write(channel->channel.fd, &one, sizeof(one)) < 0)
+		log_error("completion channel: %s", strerror(errno));
+}
+
+static void count_down(struct soft_channel *channel)
+{
+	struct pollfd fd = {.fd = channel->channel.fd, .events = POLLIN};
+	uint64_t one;
+
+	/* Somebody may have read it already, and finds no event then. */
+	if (poll(&fd, 1, 0) > 0 && read(channel->channel.fd, &one, sizeof(one)) < 0)
+		log_error("completion channel: %s", strerror(errno));
+}
+
+void channel_signal(struct soft_channel *channel, struct soft_cq *cq)
+{
+	pthread_mutex_lock(&channel->lock);
+	if (cq->events_queued++ == 0)
+		list_add_tail(&channel->events, &cq->event_link);
+	count_up(channel);
+	pthread_mutex_unlock(&channel->lock);
+}
+
+void channel_forget(struct soft_channel *channel, struct soft_cq *cq)
+{
+	pthread_mutex_lock(&channel->lock);
+	for (; cq->events_queued; cq->events_queued--)
+		count_down(channel);
+	list_del(&cq->event_link);
+	pthread_mutex_unlock(&channel->lock);
+}
+
+/* The next event, whose count on the descriptor the caller has read. NULL: its CQ is gone. */
+static struct soft_cq *take_event(struct soft_channel *channel)
+{
+	struct soft_cq *cq = NULL;
+
+	pthread_mutex_lock(&channel->lock);
+	if (!list_is_empty(&channel->events)) {
+		cq = list_first(&channel->events, struct soft_cq, event_link);
+		list_del(&cq->event_link);
+		/* Other CQs have their turn before this one's next event. */
+		if (--cq->events_queued)
+			list_add_tail(&channel->events, &cq->event_link);
+		cq->events_taken++;
+	}
+	pthread_mutex_unlock(&channel->lock);
+	return cq;
+}
+
+int soft_ibv_get_cq_event(struct ibv_comp_channel *ibchannel, struct ibv_cq **ibcq, void **cq_context)
+{
+	struct soft_channel *channel = container_of(ibchannel, struct soft_channel, channel);
+	bool blocks = !(fcntl(ibchannel->fd, F_GETFL) & O_NONBLOCK);
+	struct soft_cq *cq;
+	uint64_t one;
+
+	do {
+		if (blocks) {
+			int error = progress_wait(ibchannel->fd, -1);
+
+			if (error) {
+				errno = -error;
+				return -1;
+			}
+		}
+		UNCANCELLABLE;
+		if (read(ibchannel->fd, &one, sizeof(one)) != sizeof(one))
+			return -1;
+		cq = take_event(channel);
+	} while (!cq);
+	*ibcq = &cq->cq;
+	*cq_context = cq->cq.cq_context;
+	return 0;
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: MIT */
+/* Completion queues: the ring, the arming, and how a poller drives its queue pairs. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "../../common/log.h"
+#include "../progress/progress.h"
+#include "../uncancel.h"
+#include "flush.h"
+#include "objects.h"
+
+static uint32_t round_up_pow2(uint32_t n)
+{
+	uint32_t size = 1;
+
+	while (size < n)
+		size <<= 1;
+	return size;
+}
+
+struct ibv_cq *soft_ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+				  struct ibv_comp_channel *channel, int comp_vector)
+{
+	struct soft_cq *cq;
+
+	if (cqe < 1 || cqe > SOFT_MAX_CQE || comp_vector < 0 ||
+	    comp_vector >= context->num_comp_vectors ||
+	    (channel && channel->context->device != context->device)) {
+		errno = EINVAL;
+		return NULL;
+	}
+	cq = calloc(1, sizeof(*cq));
+	if (!cq)
+		return NULL;
+	cq->size = round_up_pow2((uint32_t)cqe);
+	cq->mask = cq->size - 1;
+	cq->ring = malloc(cq->size * sizeof(*cq->ring));
+	if (!cq->ring) {
+		free(cq);
+		errno = ENOMEM;
+		return NULL;
+	}
+	cq->cq.context = context;
+	cq->cq.channel = channel;
+	cq->cq.cq_context = cq_context;
+	cq->cq.cqe = (int)cq->size;
+	pthread_mutex_init(&cq->cq.mutex, NULL);
+	pthread_cond_init(&cq->cq.cond, NULL);
+	pthread_mutex_init(&cq->lock, NULL);
+	pthread_mutex_init(&cq->drive_lock, NULL);
+	pthread_cond_init(&cq->acked, NULL);
+	list_init(&cq->event_link);
+	list_init(&cq->qps);
+	if (channel) {
+		cq->channel = container_of(channel, struct soft_channel, channel);
+		pthread_mutex_lock(&cq->channel->lock);
+		cq->channel->cqs++;
+		pthread_mutex_unlock(&cq->channel->lock);
+	}
+	atomic_fetch_add(&to_context(context)->objects, 1);
+	return &cq->cq;
+}
+
+/* After this no event of the CQ is queued, and all that were taken are acknowledged. */
+static void retire_events(struct soft_cq *cq)
+{
+	channel_forget(cq->channel, cq);
+	pthread_mutex_lock(&cq->lock);
+	for (;;) {
+		unsigned taken;
+
+		pthread_mutex_lock(&cq->channel->lock);
+		taken = cq->events_taken;
+		pthread_mutex_unlock(&cq->channel->lock);
+		if (taken == cq->events_acked)
+			break;
+		pthread_cond_wait(&cq->acked, &cq->lock);
+	}
+	pthread_mutex_unlock(&cq->lock);
+	pthread_mutex_lock(&cq->channel->lock);
+	cq->channel->cqs--;
+	pthread_mutex_unlock(&cq->channel->lock);
+}
+
+int soft_ibv_destroy_cq(struct ibv_cq *ibcq)
+{
+	struct soft_cq *cq = container_of(ibcq, struct soft_cq, cq);
+	unsigned users;
+
+	pthread_mutex_lock(&cq->drive_lock);
+	users = cq->num_qps;
+	pthread_mutex_unlock(&cq->drive_lock);
+	if (users)
+		return EBUSY;
+	if (cq->channel)
+		retire_events(cq);
+	async_retire(ibcq->context, ibcq, &cq->async);
+	atomic_fetch_sub(&to_context(ibcq->context)->objects, 1);
+	pthread_mutex_destroy(&cq->lock);
+	pthread_mutex_destroy(&cq->drive_lock);
+	pthread_cond_destroy(&cq->acked);
+	pthread_mutex_destroy(&cq->cq.mutex);
+	pthread_cond_destroy(&cq->cq.cond);
+	free(cq->ring);
+	free(cq);
+	return 0;
+}
+
+void soft_ibv_ack_cq_events(struct ibv_cq *ibcq, unsigned nevents)
+{
+	struct soft_cq *cq = container_of(ibcq, struct soft_cq, cq);
+
+	pthread_mutex_lock(&cq->lock);
+	cq->events_acked += nevents;
+	pthread_cond_broadcast(&cq->acked);
+	pthread_mutex_unlock(&cq->lock);
+}
+
+int soft_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
+{
+	struct soft_cq *cq = container_of(ibcq, struct soft_cq, cq);
+
+	pthread_mutex_lock(&cq->lock);
+	if (!solicited_only)
+		cq->armed = CQ_ARMED;
+	else if (cq->armed == CQ_QUIET)
+		cq->armed = CQ_ARMED_SOLICITED;
+	pthread_mutex_unlock(&cq->lock);
+	return 0;
+}
+
+/* Nothing is lost in silence: the program hears of it, and so does the log. */
+static void report_overrun(struct soft_cq *cq)
+{
+	struct ibv_async_event event = {.element.cq = &cq->cq, .event_type = IBV_EVENT_CQ_ERR};
+
+	if (cq->overrun)
+		return;
+	cq->overrun = true;
+	log_error("CQ of %u entries overrun: completions are lost; make it larger", cq->size);
+	async_raise(cq->cq.context, &event);
+}
+
+void cq_push(struct soft_cq *cq, const struct ibv_wc *wc, bool solicited)
+{
+	pthread_mutex_lock(&cq->lock);
+	if (cq->tail - cq->head == cq->size) {
+		report_overrun(cq);
+		pthread_mutex_unlock(&cq->lock);
+		return;
+	}
+	cq->ring[cq->tail & cq->mask] = *wc;
+	cq->tail++;
+	/* An unsuccessful completion counts as solicited. */
+	if (cq->armed == CQ_ARMED ||
+	    (cq->armed == CQ_ARMED_SOLICITED && (solicited || wc->status != IBV_WC_SUCCESS))) {
+		cq->armed = CQ_QUIET;
+		if (cq->channel)
+			channel_signal(cq->channel, cq);
+	}
+	pthread_mutex_unlock(&cq->lock);
+}
+
+static int pop(struct soft_cq *cq, int num, struct ibv_wc *wc)
+{
+	int count = 0;
+
+	pthread_mutex_lock(&cq->lock);
+	while (count < num && cq->head != cq->tail)
+		wc[count++] = cq->ring[cq->head++ & cq->mask];
+	pthread_mutex_unlock(&cq->lock);
+	return count;
+}
+
+/* ---- queue pairs ---- */
+
+void cq_attach_qp(struct soft_cq *cq, struct cq_use *use, struct soft_qp *qp)
+{
+	use->qp = qp;
+	pthread_mutex_lock(&cq->drive_lock);
+	list_add_tail(&cq->qps, &use->link);
+	cq->num_qps++;
+	for (unsigned i = 0; i < CQ_HOT; i++) {
+		if (!cq->hot[i]) {
+			cq->hot[i] = use;
+			atomic_store(&use->hot, true);
+			break;
+		}
+	}
+	pthread_mutex_unlock(&cq->drive_lock);
+}
+
+void cq_warm(struct soft_cq *cq, struct cq_use *use)
+{
+	struct cq_use **slot;
+
+	if (atomic_load_explicit(&use->hot, memory_order_relaxed))
+		return;
+	/* The lock comes before a queue pair's: if it is taken, the next message tries again. */
+	if (pthread_mutex_trylock(&cq->drive_lock))
+		return;
+	slot = &cq->hot[cq->next_hot++ % CQ_HOT];
+	if (*slot)
+		atomic_store(&(*slot)->hot, false);
+	*slot = use;
+	atomic_store(&use->hot, true);
+	pthread_mutex_unlock(&cq->drive_lock);
+}
+
+void cq_detach_qp(struct soft_cq *cq, struct cq_use *use)
+{
+	uint32_t kept;
+
+	pthread_mutex_lock(&cq->drive_lock);
+	list_del(&use->link);
+	cq->num_qps--;
+	for (unsigned i = 0; i < CQ_HOT; i++)
+		if (cq->hot[i] == use)
+			cq->hot[i] = NULL;
+	pthread_mutex_unlock(&cq->drive_lock);
+
+	pthread_mutex_lock(&cq->lock);
+	kept = cq->head;
+	for (uint32_t i = cq->head; i != cq->tail; i++)
+		if (cq->ring[i & cq->mask].qp_num != use->qp->rc.qp_num)
+			cq->ring[kept++ & cq->mask] = cq->ring[i & cq->mask];
+	cq->tail = kept;
+	pthread_mutex_unlock(&cq->lock);
+}
+
+/* Look at the queue pairs that had traffic last. Whether one had again. */
+static bool drive_hot(struct soft_cq *cq)
+{
+	bool any = false;
+
+	if (pthread_mutex_trylock(&cq->drive_lock))
+		return false; /* another poller of this CQ is at it */
+	for (unsigned i = 0; i < CQ_HOT; i++)
+		if (cq->hot[i])
+			any |= qp_drive(cq->hot[i]->qp);
+	pthread_mutex_unlock(&cq->drive_lock);
+	return any;
+}
+
+int soft_poll_cq(struct ibv_cq *ibcq, int num, struct ibv_wc *wc)
+{
+	struct soft_cq *cq = container_of(ibcq, struct soft_cq, cq);
+	int count;
+
+	UNCANCELLABLE;
+	atomic_fetch_add_explicit(&cq->polls, 1, memory_order_relaxed);
+	if (atomic_load_explicit(&cq->unflushed, memory_order_relaxed)) {
+		atomic_store(&cq->unflushed, false);
+		flush_unsent();
+	}
+	count = pop(cq, num, wc);
+	if (count)
+		return count;
+	progress_polled(drive_hot(cq));
+	return pop(cq, num, wc);
+}

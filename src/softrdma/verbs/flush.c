@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/* The list of queue pairs that hold requests back. */
+#include "flush.h"
+
+#include "../progress/progress.h"
+#include "objects.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list and its links; a leaf */
+static struct list unsent = {&unsent, &unsent};
+
+void flush_later(struct soft_qp *qp)
+{
+	atomic_store(&qp->send_cq->unflushed, true);
+	pthread_mutex_lock(&lock);
+	if (list_is_empty(&qp->unflushed_link))
+		list_add_tail(&unsent, &qp->unflushed_link);
+	pthread_mutex_unlock(&lock);
+	progress_kick();
+}
+
+void flush_forget(struct soft_qp *qp)
+{
+	pthread_mutex_lock(&lock);
+	list_del(&qp->unflushed_link);
+	pthread_mutex_unlock(&lock);
+}
+
+void flush_unsent(void)
+{
+	for (;;) {
+		struct soft_qp *qp;
+
+		pthread_mutex_lock(&lock);
+		if (list_is_empty(&unsent)) {
+			pthread_mutex_unlock(&lock);
+			return;
+		}
+		qp = list_first(&unsent, struct soft_qp, unflushed_link);
+		list_del(&qp->unflushed_link);
+		/* Keeps it alive: whoever destroys it has to get past flush_forget first. */
+		atomic_fetch_add(&qp->refs, 1);
+		pthread_mutex_unlock(&lock);
+		qp_send_queued(qp);
+		atomic_fetch_sub(&qp->refs, 1);
+	}
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT */
+/* The verbs objects: each embeds its public struct first. */
+#ifndef SOFTRDMA_VERBS_OBJECTS_H
+#define SOFTRDMA_VERBS_OBJECTS_H
+
+#include <stdatomic.h>
+
+#include "../../common/list.h"
+#include "../rc.h"
+#include "qp_owner.h"
+#include "verbs.h"
+
+/* What the device offers; at least siw's limits. */
+#define SOFT_MAX_WR     32768
+#define SOFT_MAX_CQE    (4 * 1024 * 1024)
+#define SOFT_MAX_RD     128
+#define SOFT_MAX_MSG    0xffffffffu
+#define SOFT_MAX_QP     65536
+#define SOFT_MAX_MR     (1 << 20)
+#define SOFT_PORT       1
+#define SOFT_PKEY       0xffff
+
+/* ---- device and context ---- */
+
+struct soft_device {
+	struct ibv_device device;
+	char room[1024]; /* zeros: vendor libraries look behind an ibv_device for a verbs_device */
+	unsigned ifindex;
+	char ifname[IF_NAMESIZE];
+	struct ibv_context *shared; /* opened once, under the device lock */
+	struct list link;
+};
+
+struct soft_context {
+	struct list async_events; /* under async_lock */
+	pthread_mutex_t async_lock;
+	pthread_cond_t async_acked;
+	atomic_int objects; /* PDs, CQs and channels that need this context */
+	struct verbs_context verbs; /* last: it grows upward */
+};
+
+static inline struct soft_context *to_context(struct ibv_context *context)
+{
+	return container_of(context, struct soft_context, verbs.context);
+}
+
+/* Fill in the operations of a new context. */
+void context_set_ops(struct verbs_context *verbs);
+int soft_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
+			 struct ibv_device_attr_ex *attr, size_t size);
+
+/* ---- asynchronous events ---- */
+
+/* What an object needs so that its destruction can wait for its events to be acknowledged. Under the context's async_lock. */
+struct async_count {
+	unsigned taken; /* by ibv_get_async_event */
+	unsigned acked;
+};
+
+/* Queue @event; drops it with a line in the log if memory is short. */
+void async_raise(struct ibv_context *context, const struct ibv_async_event *event);
+/* Drop the object's queued events and wait until those taken are acknowledged. */
+void async_retire(struct ibv_context *context, const void *object, struct async_count *count);
+
+/* ---- memory ---- */
+
+struct soft_pd {
+	struct ibv_pd pd;
+	atomic_int users; /* MRs, QPs, SRQs */
+};
+
+struct rc_region {
+	struct ibv_mr mr;
+	uint64_t iova;
+	unsigned access;
+	bool invalidated;   /* by a peer: remote access has ended. Under the table's lock */
+	atomic_uint holders; /* copies in flight */
+	struct list link;    /* in the table */
+};
+
+/* Check a local scatter/gather list: every key known here, of @pd, within bounds and with @access. */
+bool region_covers(struct ibv_pd *pd, const struct ibv_sge *sge, unsigned num_sge, unsigned access);
+
+/* ---- completions ---- */
+
+struct soft_channel {
+	struct ibv_comp_channel channel;
+	pthread_mutex_t lock; /* guards events; a leaf below a CQ's lock */
+	struct list events;   /* CQs with an event to be fetched */
+	int cqs;              /* that use this channel */
+};
+
+#define CQ_HOT 4
+
+struct soft_cq {
+	struct ibv_cq cq;
+	struct soft_channel *channel;
+
+	pthread_mutex_t lock; /* guards the ring, the arming and the event state */
+	struct ibv_wc *ring;
+	uint32_t head, tail; /* free-running: consumer, producer */
+	uint32_t size;
+	uint32_t mask;
+	enum { CQ_QUIET, CQ_ARMED_SOLICITED, CQ_ARMED } armed;
+	bool overrun;
+	unsigned events_queued; /* on the channel, not fetched; under the channel's lock */
+	unsigned events_taken;  /* fetched; under lock */
+	unsigned events_acked;  /* under lock */
+	pthread_cond_t acked;
+	struct list event_link; /* in channel->events, once per queued event run */
+	struct async_count async;
+
+	pthread_mutex_t drive_lock; /* guards what follows; taken before a queue pair's lock */
+	struct list qps;            /* of cq_use */
+	struct cq_use *hot[CQ_HOT]; /* those that had traffic last: looked at on every empty poll */
+	unsigned num_qps;
+	unsigned next_hot;
+	atomic_uint polls;
+	atomic_bool unflushed; /* a queue pair holds back sends: the next poll lets them go */
+};
+
+/* A queue pair's link to one of its CQs. */
+struct cq_use {
+	struct list link; /* in soft_cq.qps */
+	struct soft_qp *qp;
+	atomic_bool hot; /* in soft_cq.hot */
+};
+
+/* Add @wc; @solicited decides whether it counts for a CQ armed for solicited events only. */
+void cq_push(struct soft_cq *cq, const struct ibv_wc *wc, bool solicited);
+void cq_attach_qp(struct soft_cq *cq, struct cq_use *use, struct soft_qp *qp);
+/* Remove the queue pair and its completions that nobody polled. */
+void cq_detach_qp(struct soft_cq *cq, struct cq_use *use);
+/* The queue pair has traffic: look at it on every poll. Its lock is held. */
+void cq_warm(struct soft_cq *cq, struct cq_use *use);
+int soft_poll_cq(struct ibv_cq *cq, int num, struct ibv_wc *wc);
+int soft_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+
+/* An event for @cq on its channel. The CQ's lock is held. */
+void channel_signal(struct soft_channel *channel, struct soft_cq *cq);
+/* Drop @cq's events that nobody fetched. */
+void channel_forget(struct soft_channel *channel, struct soft_cq *cq);
+
+/* ---- receive queues ---- */
+
+struct recv_slot {
+	uint64_t wr_id;
+	uint32_t length;
+	uint8_t status;
+	uint8_t num_sge;
+	struct ibv_sge sge[]; /* max_sge of the queue */
+};
+
+/* A ring of receives; whoever embeds it guards it. */
+struct recvq {
+	uint32_t head, tail;
+	uint32_t mask;
+	uint32_t depth;
+	uint32_t max_sge;
+	uint32_t stride;
+	uint8_t *slots;
+};
+
+int recvq_init(struct recvq *queue, uint32_t depth, uint32_t max_sge);
+void recvq_fini(struct recvq *queue);
+/* 0; ENOMEM when full; EINVAL for too many pieces. Errors are positive: as verbs return them. */
+int recvq_post(struct recvq *queue, struct ibv_pd *pd, const struct ibv_recv_wr *wr);
+/* Take the oldest receive. */
+bool recvq_take(struct recvq *queue, struct rc_recv *out);
+
+static inline uint32_t recvq_count(const struct recvq *queue)
+{
+	return queue->tail - queue->head;
+}
+
+struct soft_srq {
+	struct ibv_srq srq;
+	pthread_mutex_t lock; /* guards the queue and the limit; a leaf below a queue pair's lock */
+	struct recvq queue;
+	uint32_t limit; /* 0: not armed */
+	struct async_count async;
+	struct list waiting; /* queue pairs that hold a message for want of a receive */
+	int users;           /* queue pairs; under lock */
+};
+
+bool srq_take(struct soft_srq *srq, struct rc_recv *out);
+int soft_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* ---- queue pairs ---- */
+
+struct soft_qp {
+	struct ibv_qp qp;
+	struct rc_qp rc; /* its lock guards all of this but where said */
+	struct ibv_qp_cap cap;
+	bool sq_sig_all;
+	unsigned access; /* qp_access_flags, as set; the regions' rights decide */
+	struct ibv_qp_attr attr;
+	struct recvq rq;
+	struct soft_cq *send_cq, *recv_cq;
+	struct cq_use send_use, recv_use;
+	struct soft_srq *srq;
+	bool wants_recv;         /* a message waits for a receive */
+	struct list srq_waiting; /* in soft_srq.waiting, under the SRQ's lock */
+	struct rc_recv recv;     /* the one in progress */
+	bool recv_busy;
+	struct qp_owner *owner;
+	atomic_int refs; /* the user's, and one per lookup by number */
+	struct async_count async;
+	struct list link;           /* in the table of queue pairs, under its lock */
+	struct list unflushed_link; /* in the list of queue pairs to flush, under its lock */
+	unsigned sent_at; /* the send CQ's poll count at the last send: see soft_post_send */
+	unsigned held_back; /* requests queued since then */
+};
+
+static inline struct soft_qp *to_qp(struct rc_qp *rc)
+{
+	return container_of(rc, struct soft_qp, rc);
+}
+
+int soft_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int soft_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* Complete every request with a flush error; the lock is held and the state is ERR. */
+void qp_flush(struct soft_qp *qp);
+/* Let a queue pair's queued sends go and look for what arrived; locks it. Whether something was done. */
+bool qp_drive(struct soft_qp *qp);
+/* Send what is queued; locks it. */
+void qp_send_queued(struct soft_qp *qp);
+
+#endif

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+/* Posting requests, and their completion: what the RC service asks of verbs for the two queues. */
+#include <errno.h>
+#include <string.h>
+
+#include "../uncancel.h"
+#include "flush.h"
+#include "objects.h"
+
+#define MAX_HELD_BACK       16        /* requests that may wait to leave together */
+#define MAX_HELD_BACK_BYTES (32 << 10)
+
+/* ---- send requests ---- */
+
+struct opcode_rule {
+	bool offered;
+	unsigned local_access; /* of the pieces */
+	enum ibv_wc_opcode wc;
+};
+
+static const struct opcode_rule opcode_rules[] = {
+	[IBV_WR_RDMA_WRITE] = {true, 0, IBV_WC_RDMA_WRITE},
+	[IBV_WR_SEND] = {true, 0, IBV_WC_SEND},
+	[IBV_WR_SEND_WITH_INV] = {true, 0, IBV_WC_SEND},
+	[IBV_WR_RDMA_READ] = {true, IBV_ACCESS_LOCAL_WRITE, IBV_WC_RDMA_READ},
+};
+
+static const struct opcode_rule *rule_of(unsigned opcode)
+{
+	if (opcode >= sizeof(opcode_rules) / sizeof(*opcode_rules) || !opcode_rules[opcode].offered)
+		return NULL;
+	return &opcode_rules[opcode];
+}
+
+static uint64_t total_length(const struct ibv_sge *sge, int num_sge)
+{
+	uint64_t total = 0;
+
+	for (int i = 0; i < num_sge; i++)
+		total += sge[i].length;
+	return total;
+}
+
+/* Errors are positive, as verbs return them. */
+static int check_send(const struct soft_qp *qp, const struct ibv_send_wr *wr)
+{
+	const struct rc_sendq *sq = &qp->rc.sq;
+
+	if (!rule_of(wr->opcode))
+		return EOPNOTSUPP;
+	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->cap.max_send_sge)
+		return EINVAL;
+	if ((wr->send_flags & IBV_SEND_INLINE) &&
+	    (wr->opcode == IBV_WR_RDMA_READ ||
+	     total_length(wr->sg_list, wr->num_sge) > qp->cap.max_inline_data))
+		return EINVAL;
+	if (sq->tail - sq->head == sq->depth)
+		return ENOMEM;
+	return 0;
+}
+
+/* The bytes follow a single piece that describes them. */
+static void copy_inline(struct rc_send *send, const struct ibv_send_wr *wr)
+{
+	uint8_t *bytes = (uint8_t *)(send->sge + 1);
+
+	rc_sge_gather(wr->sg_list, (unsigned)wr->num_sge, 0, bytes, send->length);
+	send->sge[0] = (struct ibv_sge){.addr = (uintptr_t)bytes, .length = send->length};
+	send->num_sge = 1;
+}
+
+static void enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr)
+{
+	struct rc_sendq *sq = &qp->rc.sq;
+	struct rc_send *send = rc_send_at(sq, sq->tail);
+	uint64_t length = total_length(wr->sg_list, wr->num_sge);
+
+	*send = (struct rc_send){
+		.wr_id = wr->wr_id,
+		.remote_addr = wr->wr.rdma.remote_addr,
+		.rkey = wr->wr.rdma.rkey,
+		.imm_or_key = wr->imm_data,
+		.length = (uint32_t)length,
+		.opcode = (uint8_t)wr->opcode,
+		.num_sge = (uint8_t)wr->num_sge,
+		.signaled = qp->sq_sig_all || (wr->send_flags & IBV_SEND_SIGNALED),
+		.solicited = wr->send_flags & IBV_SEND_SOLICITED,
+		.fence = wr->send_flags & IBV_SEND_FENCE,
+		.sge = (struct ibv_sge *)(send + 1),
+	};
+	if (length > SOFT_MAX_MSG) {
+		send->status = IBV_WC_LOC_LEN_ERR;
+	} else if (wr->send_flags & IBV_SEND_INLINE) {
+		copy_inline(send, wr);
+	} else {
+		memcpy(send->sge, wr->sg_list, send->num_sge * sizeof(*send->sge));
+		if (!region_covers(qp->qp.pd, send->sge, send->num_sge,
+				   rule_of(wr->opcode)->local_access))
+			send->status = IBV_WC_LOC_PROT_ERR;
+	}
+	sq->tail++;
+	qp->held_back++;
+}
+
+/*
+ * The first request after a poll leaves at once, for latency. Those behind it are held back to leave together, for rate:
+ * until the program polls, MAX_HELD_BACK have gathered, or the progress thread comes by.
+ */
+static void send_now_or_later(struct soft_qp *qp)
+{
+	unsigned polls = atomic_load_explicit(&qp->send_cq->polls, memory_order_relaxed);
+	const struct rc_send *last = rc_send_at(&qp->rc.sq, qp->rc.sq.tail - 1);
+
+	if (qp->sent_at != polls || qp->held_back >= MAX_HELD_BACK ||
+	    last->length >= MAX_HELD_BACK_BYTES) {
+		qp->sent_at = polls;
+		qp->held_back = 0;
+		qp->rc.transport->send(&qp->rc);
+	} else {
+		flush_later(qp);
+	}
+}
+
+int soft_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
+	int error = 0;
+
+	UNCANCELLABLE;
+	pthread_mutex_lock(&qp->rc.lock);
+	if (qp->rc.state != IBV_QPS_RTS && qp->rc.state != IBV_QPS_SQD &&
+	    qp->rc.state != IBV_QPS_ERR) {
+		error = EINVAL;
+		*bad = wr;
+	}
+	for (; wr && !error; wr = wr->next) {
+		error = check_send(qp, wr);
+		if (error)
+			*bad = wr;
+		else
+			enqueue(qp, wr);
+	}
+	if (qp->rc.state == IBV_QPS_ERR)
+		qp_flush(qp);
+	else if (qp->rc.transport && qp->rc.sq.next != qp->rc.sq.tail)
+		send_now_or_later(qp);
+	pthread_mutex_unlock(&qp->rc.lock);
+	return error;
+}
+
+void qp_send_queued(struct soft_qp *qp)
+{
+	pthread_mutex_lock(&qp->rc.lock);
+	qp->held_back = 0;
+	if (qp->rc.transport && qp->rc.state == IBV_QPS_RTS)
+		qp->rc.transport->send(&qp->rc);
+	pthread_mutex_unlock(&qp->rc.lock);
+}
+
+static void complete_send(struct soft_qp *qp, const struct rc_send *send)
+{
+	struct ibv_wc wc = {
+		.wr_id = send->wr_id,
+		.status = send->status,
+		.opcode = rule_of(send->opcode)->wc,
+		.byte_len = send->length,
+		.qp_num = qp->rc.qp_num,
+	};
+
+	if (send->signaled || send->status != IBV_WC_SUCCESS)
+		cq_push(qp->send_cq, &wc, false);
+}
+
+/* Completions appear in posting order: a request waits for those before it. */
+static void retire_sends(struct soft_qp *qp)
+{
+	struct rc_sendq *sq = &qp->rc.sq;
+
+	while (sq->head != sq->tail && rc_send_at(sq, sq->head)->state == RC_SEND_DONE) {
+		complete_send(qp, rc_send_at(sq, sq->head));
+		sq->head++;
+	}
+}
+
+void rc_send_done(struct rc_qp *rc, struct rc_send *send, enum ibv_wc_status status)
+{
+	send->state = RC_SEND_DONE;
+	send->status = (uint8_t)status;
+	retire_sends(to_qp(rc));
+	cq_warm(to_qp(rc)->send_cq, &to_qp(rc)->send_use);
+}
+
+/* ---- receives ---- */
+
+int soft_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
+	int error = 0;
+
+	UNCANCELLABLE;
+	pthread_mutex_lock(&qp->rc.lock);
+	if (qp->srq || qp->rc.state == IBV_QPS_RESET) {
+		error = EINVAL;
+		*bad = wr;
+	}
+	for (; wr && !error; wr = wr->next) {
+		error = recvq_post(&qp->rq, ibqp->pd, wr);
+		if (error)
+			*bad = wr;
+	}
+	if (qp->rc.state == IBV_QPS_ERR) {
+		qp_flush(qp);
+	} else if (qp->wants_recv && qp->rc.transport) {
+		qp->wants_recv = false;
+		qp->rc.transport->recv_posted(&qp->rc);
+	}
+	pthread_mutex_unlock(&qp->rc.lock);
+	return error;
+}
+
+struct rc_recv *rc_recv_begin(struct rc_qp *rc)
+{
+	struct soft_qp *qp = to_qp(rc);
+
+	qp->recv_busy = qp->srq ? srq_take(qp->srq, &qp->recv) : recvq_take(&qp->rq, &qp->recv);
+	if (qp->recv_busy)
+		return &qp->recv;
+	qp->wants_recv = true;
+	if (qp->srq) {
+		pthread_mutex_lock(&qp->srq->lock);
+		if (list_is_empty(&qp->srq_waiting))
+			list_add_tail(&qp->srq->waiting, &qp->srq_waiting);
+		pthread_mutex_unlock(&qp->srq->lock);
+		/* One may have been posted between the two looks. */
+		qp->recv_busy = srq_take(qp->srq, &qp->recv);
+	}
+	return qp->recv_busy ? &qp->recv : NULL;
+}
+
+void rc_recv_done(struct rc_qp *rc, struct rc_recv *recv, const struct rc_arrival *arrival)
+{
+	struct soft_qp *qp = to_qp(rc);
+	struct ibv_wc wc = {
+		.wr_id = recv->wr_id,
+		.status = arrival->status,
+		.opcode = arrival->opcode,
+		.byte_len = arrival->length,
+		.imm_data = arrival->imm_or_key,
+		.qp_num = rc->qp_num,
+		.wc_flags = arrival->wc_flags,
+	};
+
+	qp->recv_busy = false;
+	cq_push(qp->recv_cq, &wc, arrival->solicited);
+	cq_warm(qp->recv_cq, &qp->recv_use);
+}
+
+/* ---- flushing ---- */
+
+static void flush_receives(struct soft_qp *qp)
+{
+	const struct rc_arrival flushed = {.status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV};
+
+	if (qp->recv_busy)
+		rc_recv_done(&qp->rc, &qp->recv, &flushed);
+	while (!qp->srq && recvq_take(&qp->rq, &qp->recv))
+		rc_recv_done(&qp->rc, &qp->recv, &flushed);
+}
+
+void qp_flush(struct soft_qp *qp)
+{
+	struct rc_sendq *sq = &qp->rc.sq;
+
+	for (uint32_t i = sq->head; i != sq->tail; i++) {
+		struct rc_send *send = rc_send_at(sq, i);
+
+		if (send->state == RC_SEND_DONE)
+			continue;
+		send->state = RC_SEND_DONE;
+		send->status = IBV_WC_WR_FLUSH_ERR;
+	}
+	sq->next = sq->tail;
+	retire_sends(qp);
+	flush_receives(qp);
+}

@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: MIT */
+/* Queue pairs: their life, their states, and their connection. */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "../../common/log.h"
+#include "../progress/progress.h"
+#include "../tcp/tcp.h"
+#include "../uncancel.h"
+#include "flush.h"
+#include "objects.h"
+
+#define BUCKETS 1024
+
+/* All queue pairs of the process, by number. */
+static struct {
+	pthread_mutex_t lock; /* guards all below; a leaf */
+	struct list buckets[BUCKETS];
+	uint32_t last_num;
+	uint32_t count;
+} table = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct soft_qp *find(uint32_t num)
+{
+	struct list *pos, *bucket = &table.buckets[num % BUCKETS];
+
+	if (!table.last_num)
+		return NULL; /* never used: the buckets are not there yet */
+	list_for_each(pos, bucket)
+	{
+		struct soft_qp *qp = container_of(pos, struct soft_qp, link);
+
+		if (qp->rc.qp_num == num)
+			return qp;
+	}
+	return NULL;
+}
+
+static void table_init(void)
+{
+	for (unsigned i = 0; i < BUCKETS; i++)
+		list_init(&table.buckets[i]);
+	if (getrandom(&table.last_num, sizeof(table.last_num), 0) < 0)
+		table.last_num = 0;
+	table.last_num = (table.last_num & 0xffff00) | 0x100;
+}
+
+static int insert(struct soft_qp *qp)
+{
+	int error = 0;
+
+	pthread_mutex_lock(&table.lock);
+	if (!table.last_num)
+		table_init();
+	if (table.count >= SOFT_MAX_QP) {
+		error = ENOMEM;
+	} else {
+		do /* 24 bits, as on the wire of other transports; never 0 or 1 */
+			table.last_num = table.last_num >= 0xfffffe ? 0x100 : table.last_num + 1;
+		while (find(table.last_num));
+		qp->rc.qp_num = table.last_num;
+		list_add_tail(&table.buckets[table.last_num % BUCKETS], &qp->link);
+		table.count++;
+	}
+	pthread_mutex_unlock(&table.lock);
+	return error;
+}
+
+static void remove_from_table(struct soft_qp *qp)
+{
+	pthread_mutex_lock(&table.lock);
+	list_del(&qp->link);
+	table.count--;
+	pthread_mutex_unlock(&table.lock);
+}
+
+static struct soft_qp *qp_get(uint32_t num)
+{
+	struct soft_qp *qp;
+
+	pthread_mutex_lock(&table.lock);
+	qp = find(num);
+	if (qp)
+		atomic_fetch_add(&qp->refs, 1);
+	pthread_mutex_unlock(&table.lock);
+	return qp;
+}
+
+static void qp_put(struct soft_qp *qp)
+{
+	atomic_fetch_sub(&qp->refs, 1);
+}
+
+bool qp_exists(uint32_t qp_num)
+{
+	struct soft_qp *qp = qp_get(qp_num);
+
+	if (qp)
+		qp_put(qp);
+	return qp != NULL;
+}
+
+/* ---- making and destroying ---- */
+
+static int sendq_init(struct rc_sendq *sq, const struct ibv_qp_cap *cap)
+{
+	size_t pieces = cap->max_send_sge * sizeof(struct ibv_sge);
+	size_t inlined = sizeof(struct ibv_sge) + cap->max_inline_data;
+	size_t stride = sizeof(struct rc_send) + (pieces > inlined ? pieces : inlined);
+	uint32_t size = 1;
+
+	while (size < cap->max_send_wr)
+		size <<= 1;
+	sq->mask = size - 1;
+	sq->depth = cap->max_send_wr;
+	sq->stride = (uint32_t)((stride + 15) & ~(size_t)15);
+	sq->slots = calloc(size, sq->stride);
+	return sq->slots ? 0 : ENOMEM;
+}
+
+static uint32_t at_least(uint32_t value, uint32_t least)
+{
+	return value < least ? least : value;
+}
+
+/* What is granted: as asked, but never nothing. */
+static int grant(struct ibv_qp_cap *cap)
+{
+	if (cap->max_send_wr > SOFT_MAX_WR || cap->max_recv_wr > SOFT_MAX_WR ||
+	    cap->max_send_sge > RC_MAX_SGE || cap->max_recv_sge > RC_MAX_SGE ||
+	    cap->max_inline_data > RC_MAX_INLINE)
+		return EINVAL;
+	cap->max_send_wr = at_least(cap->max_send_wr, 1);
+	cap->max_recv_wr = at_least(cap->max_recv_wr, 1);
+	cap->max_send_sge = at_least(cap->max_send_sge, 1);
+	cap->max_recv_sge = at_least(cap->max_recv_sge, 1);
+	cap->max_inline_data = at_least(cap->max_inline_data, 64);
+	return 0;
+}
+
+static int check_init(const struct ibv_pd *pd, const struct ibv_qp_init_attr *attr)
+{
+	if (attr->qp_type != IBV_QPT_RC)
+		return EOPNOTSUPP;
+	if (!attr->send_cq || !attr->recv_cq || !is_soft_context(attr->send_cq->context) ||
+	    !is_soft_context(attr->recv_cq->context) ||
+	    (attr->srq && (!is_soft_context(attr->srq->context) || attr->srq->pd != pd)))
+		return EINVAL;
+	return 0;
+}
+
+static void fill_public(struct soft_qp *qp, struct ibv_pd *pd, const struct ibv_qp_init_attr *attr)
+{
+	qp->qp.context = pd->context;
+	qp->qp.qp_context = attr->qp_context;
+	qp->qp.pd = pd;
+	qp->qp.send_cq = attr->send_cq;
+	qp->qp.recv_cq = attr->recv_cq;
+	qp->qp.srq = attr->srq;
+	qp->qp.qp_num = qp->rc.qp_num;
+	qp->qp.handle = qp->rc.qp_num;
+	qp->qp.state = IBV_QPS_RESET;
+	qp->qp.qp_type = IBV_QPT_RC;
+	pthread_mutex_init(&qp->qp.mutex, NULL);
+	pthread_cond_init(&qp->qp.cond, NULL);
+}
+
+static void join_others(struct soft_qp *qp)
+{
+	cq_attach_qp(qp->send_cq, &qp->send_use, qp);
+	if (qp->recv_cq != qp->send_cq)
+		cq_attach_qp(qp->recv_cq, &qp->recv_use, qp);
+	else
+		atomic_store(&qp->recv_use.hot, true); /* send_use stands for both */
+	if (qp->srq) {
+		pthread_mutex_lock(&qp->srq->lock);
+		qp->srq->users++;
+		pthread_mutex_unlock(&qp->srq->lock);
+	}
+	atomic_fetch_add(&container_of(qp->qp.pd, struct soft_pd, pd)->users, 1);
+}
+
+struct ibv_qp *soft_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	int error = check_init(pd, attr);
+	struct soft_qp *qp;
+
+	if (!error)
+		error = grant(&attr->cap);
+	if (!error)
+		error = -progress_start();
+	if (error) {
+		errno = error;
+		return NULL;
+	}
+	progress_set_flush(flush_unsent);
+	qp = calloc(1, sizeof(*qp));
+	if (!qp)
+		return NULL;
+	qp->cap = attr->cap;
+	qp->sq_sig_all = attr->sq_sig_all;
+	qp->send_cq = container_of(attr->send_cq, struct soft_cq, cq);
+	qp->recv_cq = container_of(attr->recv_cq, struct soft_cq, cq);
+	qp->srq = attr->srq ? container_of(attr->srq, struct soft_srq, srq) : NULL;
+	atomic_init(&qp->refs, 1);
+	list_init(&qp->link);
+	list_init(&qp->srq_waiting);
+	list_init(&qp->unflushed_link);
+	error = sendq_init(&qp->rc.sq, &attr->cap);
+	if (!error && !qp->srq && recvq_init(&qp->rq, attr->cap.max_recv_wr, attr->cap.max_recv_sge))
+		error = ENOMEM;
+	if (!error)
+		error = insert(qp);
+	if (error) {
+		free(qp->rc.sq.slots);
+		recvq_fini(&qp->rq);
+		free(qp);
+		errno = error;
+		return NULL;
+	}
+	pthread_mutex_init(&qp->rc.lock, NULL);
+	fill_public(qp, pd, attr);
+	join_others(qp);
+	return &qp->qp;
+}
+
+static void leave_others(struct soft_qp *qp)
+{
+	cq_detach_qp(qp->send_cq, &qp->send_use);
+	if (qp->recv_cq != qp->send_cq)
+		cq_detach_qp(qp->recv_cq, &qp->recv_use);
+	if (qp->srq) {
+		pthread_mutex_lock(&qp->srq->lock);
+		list_del(&qp->srq_waiting);
+		qp->srq->users--;
+		pthread_mutex_unlock(&qp->srq->lock);
+	}
+	atomic_fetch_sub(&container_of(qp->qp.pd, struct soft_pd, pd)->users, 1);
+}
+
+static void tell_ended(struct soft_qp *qp, int error)
+{
+	struct qp_owner *owner = qp->owner;
+
+	qp->owner = NULL;
+	if (owner)
+		owner->ended(owner, error);
+}
+
+int soft_ibv_destroy_qp(struct ibv_qp *ibqp)
+{
+	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
+
+	UNCANCELLABLE;
+	/* The owner is told while it can still find and disown the queue pair. */
+	pthread_mutex_lock(&qp->rc.lock);
+	qp->rc.state = IBV_QPS_RESET;
+	if (qp->rc.transport)
+		qp->rc.transport->close(&qp->rc);
+	tell_ended(qp, 0);
+	pthread_mutex_unlock(&qp->rc.lock);
+	remove_from_table(qp);
+	flush_forget(qp);
+	leave_others(qp);
+	progress_barrier();
+	/* Whoever found it before holds it for the time of one call that does not block. */
+	while (atomic_load(&qp->refs) > 1)
+		sched_yield();
+	flush_forget(qp);
+	async_retire(ibqp->context, ibqp, &qp->async);
+	pthread_mutex_destroy(&qp->rc.lock);
+	pthread_mutex_destroy(&qp->qp.mutex);
+	pthread_cond_destroy(&qp->qp.cond);
+	free(qp->rc.sq.slots);
+	recvq_fini(&qp->rq);
+	free(qp);
+	return 0;
+}
+
+/* ---- states ---- */
+
+static void set_state(struct soft_qp *qp, enum ibv_qp_state state)
+{
+	qp->rc.state = state;
+	qp->qp.state = state;
+}
+
+/* Everything ends: the connection, then the requests. The lock is held. */
+static void enter_error(struct soft_qp *qp)
+{
+	set_state(qp, IBV_QPS_ERR);
+	if (qp->rc.transport)
+		qp->rc.transport->close(&qp->rc);
+	qp_flush(qp);
+	tell_ended(qp, 0);
+}
+
+static void enter_reset(struct soft_qp *qp)
+{
+	if (qp->rc.transport)
+		qp->rc.transport->close(&qp->rc);
+	tell_ended(qp, 0);
+	qp->rc.sq.head = qp->rc.sq.next = qp->rc.sq.tail = 0;
+	qp->rq.head = qp->rq.tail = 0;
+	qp->recv_busy = false;
+	qp->wants_recv = false;
+	set_state(qp, IBV_QPS_RESET);
+}
+
+/* Which steps a program may ask for. The CM takes a queue pair to RTS by itself. */
+static bool may_step(enum ibv_qp_state from, enum ibv_qp_state to)
+{
+	switch (to) {
+	case IBV_QPS_RESET:
+	case IBV_QPS_ERR:
+		return true;
+	case IBV_QPS_INIT:
+		return from == IBV_QPS_RESET || from == IBV_QPS_INIT;
+	case IBV_QPS_RTR:
+		return from == IBV_QPS_INIT || from == IBV_QPS_RTR;
+	case IBV_QPS_RTS:
+		return from == IBV_QPS_RTR || from == IBV_QPS_RTS || from == IBV_QPS_SQD;
+	case IBV_QPS_SQD:
+		return from == IBV_QPS_RTS || from == IBV_QPS_SQD;
+	default:
+		return false;
+	}
+}
+
+static int step(struct soft_qp *qp, enum ibv_qp_state to, int mask)
+{
+	if (!may_step(qp->rc.state, to))
+		return EINVAL;
+	if (to == IBV_QPS_RTR && (mask & (IBV_QP_AV | IBV_QP_DEST_QPN))) {
+		log_warn("QP 0x%x: an RC connection needs the connection manager (rdma_connect)",
+			 qp->rc.qp_num);
+		return EOPNOTSUPP;
+	}
+	if (to == IBV_QPS_ERR)
+		enter_error(qp);
+	else if (to == IBV_QPS_RESET)
+		enter_reset(qp);
+	else
+		set_state(qp, to);
+	return 0;
+}
+
+int soft_ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
+{
+	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
+	int error = 0;
+
+	UNCANCELLABLE;
+	pthread_mutex_lock(&qp->rc.lock);
+	if ((mask & IBV_QP_CUR_STATE) && attr->cur_qp_state != qp->rc.state)
+		error = EINVAL;
+	if (!error && (mask & IBV_QP_STATE))
+		error = step(qp, attr->qp_state, mask);
+	if (!error) {
+		if (mask & IBV_QP_ACCESS_FLAGS)
+			qp->attr.qp_access_flags = attr->qp_access_flags;
+		if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+			qp->attr.max_rd_atomic = attr->max_rd_atomic;
+		if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+			qp->attr.max_dest_rd_atomic = attr->max_dest_rd_atomic;
+		if (mask & IBV_QP_MIN_RNR_TIMER)
+			qp->attr.min_rnr_timer = attr->min_rnr_timer;
+	}
+	pthread_mutex_unlock(&qp->rc.lock);
+	return error;
+}
+
+int soft_ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
+		      struct ibv_qp_init_attr *init)
+{
+	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
+
+	(void)mask; /* everything is at hand */
+	pthread_mutex_lock(&qp->rc.lock);
+	*attr = qp->attr;
+	attr->qp_state = attr->cur_qp_state = qp->rc.state;
+	attr->cap = qp->cap;
+	attr->port_num = SOFT_PORT;
+	attr->path_mtu = IBV_MTU_4096;
+	*init = (struct ibv_qp_init_attr){
+		.qp_context = ibqp->qp_context,
+		.send_cq = ibqp->send_cq,
+		.recv_cq = ibqp->recv_cq,
+		.srq = ibqp->srq,
+		.cap = qp->cap,
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = qp->sq_sig_all,
+	};
+	pthread_mutex_unlock(&qp->rc.lock);
+	return 0;
+}
+
+/* ---- the connection ---- */
+
+static bool can_connect(enum ibv_qp_state state)
+{
+	return state == IBV_QPS_INIT || state == IBV_QPS_RTR || state == IBV_QPS_RTS;
+}
+
+static int attach(struct soft_qp *qp, int fd, const struct mpa_agreed *agreed, bool initiator,
+		  struct qp_owner *owner)
+{
+	enum ibv_qp_state before = qp->rc.state;
+	int error;
+
+	if (qp->rc.transport)
+		return -EISCONN;
+	if (!can_connect(before))
+		return -EINVAL;
+	set_state(qp, IBV_QPS_RTS);
+	qp->owner = owner;
+	error = tcp_attach(&qp->rc, fd, agreed, initiator);
+	if (error) {
+		qp->owner = NULL;
+		set_state(qp, before);
+		return error;
+	}
+	qp->attr.max_rd_atomic = (uint8_t)agreed->ord;
+	qp->attr.max_dest_rd_atomic = (uint8_t)agreed->ird;
+	/* A program that moved to RTS by itself may have posted already. */
+	if (qp->rc.transport && qp->rc.sq.next != qp->rc.sq.tail)
+		qp->rc.transport->send(&qp->rc);
+	return 0;
+}
+
+int qp_attach(uint32_t qp_num, int fd, const struct mpa_agreed *agreed, bool initiator,
+	      struct qp_owner *owner)
+{
+	struct soft_qp *qp = qp_get(qp_num);
+	int error;
+
+	if (!qp)
+		return -ENOENT;
+	pthread_mutex_lock(&qp->rc.lock);
+	error = attach(qp, fd, agreed, initiator, owner);
+	pthread_mutex_unlock(&qp->rc.lock);
+	qp_put(qp);
+	return error;
+}
+
+void qp_disconnect(uint32_t qp_num)
+{
+	struct soft_qp *qp = qp_get(qp_num);
+
+	if (!qp)
+		return;
+	pthread_mutex_lock(&qp->rc.lock);
+	if (qp->rc.transport) {
+		qp->rc.transport->disconnect(&qp->rc);
+		enter_error(qp);
+	}
+	pthread_mutex_unlock(&qp->rc.lock);
+	qp_put(qp);
+}
+
+void qp_disown(uint32_t qp_num, struct qp_owner *owner)
+{
+	struct soft_qp *qp = qp_get(qp_num);
+
+	if (!qp)
+		return;
+	pthread_mutex_lock(&qp->rc.lock);
+	if (qp->owner == owner)
+		qp->owner = NULL;
+	pthread_mutex_unlock(&qp->rc.lock);
+	qp_put(qp);
+}
+
+void rc_opened(struct rc_qp *rc)
+{
+	struct soft_qp *qp = to_qp(rc);
+
+	if (qp->owner)
+		qp->owner->opened(qp->owner);
+}
+
+static void raise_event(struct soft_qp *qp, enum ibv_event_type type)
+{
+	struct ibv_async_event event = {.element.qp = &qp->qp, .event_type = type};
+
+	async_raise(qp->qp.context, &event);
+}
+
+void rc_failed(struct rc_qp *rc, struct rc_send *send, enum ibv_wc_status status, int error)
+{
+	struct soft_qp *qp = to_qp(rc);
+
+	if (rc->state == IBV_QPS_ERR)
+		return;
+	set_state(qp, IBV_QPS_ERR);
+	if (send) {
+		send->state = RC_SEND_DONE;
+		send->status = (uint8_t)status;
+	}
+	/* Predecessors of the one to blame are flushed before it completes: order is kept by the queue. */
+	qp_flush(qp);
+	if (error && error != ECONNRESET)
+		raise_event(qp, IBV_EVENT_QP_FATAL);
+	if (qp->srq)
+		raise_event(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+	tell_ended(qp, error);
+}
+
+bool qp_drive(struct soft_qp *qp)
+{
+	bool any = false;
+
+	if (pthread_mutex_trylock(&qp->rc.lock))
+		return false; /* another thread is at it */
+	if (qp->rc.transport)
+		any = qp->rc.transport->drive(&qp->rc);
+	pthread_mutex_unlock(&qp->rc.lock);
+	return any;
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT */
+/* Protection domains and memory regions: the table of keys, and who may reach what. */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include "objects.h"
+
+#define FIRST_BUCKETS 256
+
+/* All regions of the process, by key: keys are random, so a peer cannot guess a neighbour's. */
+static struct {
+	pthread_mutex_t lock; /* guards all below and every region's link and rights; a leaf */
+	struct list *buckets;
+	uint32_t mask;
+	uint32_t count;
+} table = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct list *bucket_of(struct list *buckets, uint32_t mask, uint32_t key)
+{
+	return &buckets[(key ^ key >> 8) & mask];
+}
+
+static struct rc_region *find(uint32_t key)
+{
+	struct list *pos, *bucket;
+
+	if (!table.buckets)
+		return NULL;
+	bucket = bucket_of(table.buckets, table.mask, key);
+	list_for_each(pos, bucket)
+	{
+		struct rc_region *region = container_of(pos, struct rc_region, link);
+
+		if (region->mr.rkey == key)
+			return region;
+	}
+	return NULL;
+}
+
+/* Keep about one region per bucket. */
+static int grow(void)
+{
+	uint32_t size = table.buckets ? (table.mask + 1) * 2 : FIRST_BUCKETS;
+	struct list *buckets = malloc(size * sizeof(*buckets));
+
+	if (!buckets)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < size; i++)
+		list_init(&buckets[i]);
+	for (uint32_t i = 0; table.buckets && i <= table.mask; i++) {
+		struct list *pos, *tmp;
+
+		list_for_each_safe(pos, tmp, &table.buckets[i])
+		{
+			struct rc_region *region = container_of(pos, struct rc_region, link);
+
+			list_del(pos);
+			list_add_tail(bucket_of(buckets, size - 1, region->mr.rkey), pos);
+		}
+	}
+	free(table.buckets);
+	table.buckets = buckets;
+	table.mask = size - 1;
+	return 0;
+}
+
+static int insert(struct rc_region *region)
+{
+	uint32_t key;
+
+	if ((!table.buckets || table.count > table.mask) && grow() && !table.buckets)
+		return -ENOMEM;
+	if (table.count >= SOFT_MAX_MR)
+		return -ENOMEM;
+	do {
+		if (getrandom(&key, sizeof(key), 0) != sizeof(key))
+			return -EIO;
+		/* Index 0 is kept free: hardware refuses STag 0. */
+	} while (key >> 8 == 0 || find(key));
+	region->mr.lkey = region->mr.rkey = key;
+	list_add_tail(bucket_of(table.buckets, table.mask, key), &region->link);
+	table.count++;
+	return 0;
+}
+
+struct ibv_pd *soft_ibv_alloc_pd(struct ibv_context *context)
+{
+	struct soft_pd *pd = calloc(1, sizeof(*pd));
+
+	if (!pd) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	pd->pd.context = context;
+	atomic_fetch_add(&to_context(context)->objects, 1);
+	return &pd->pd;
+}
+
+int soft_ibv_dealloc_pd(struct ibv_pd *ibpd)
+{
+	struct soft_pd *pd = container_of(ibpd, struct soft_pd, pd);
+
+	if (atomic_load(&pd->users))
+		return EBUSY;
+	atomic_fetch_sub(&to_context(ibpd->context)->objects, 1);
+	free(pd);
+	return 0;
+}
+
+struct ibv_mr *soft_ibv_reg_mr(struct ibv_pd *ibpd, void *addr, size_t length, uint64_t iova,
+			       unsigned access)
+{
+	const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+			       IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
+	const unsigned write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+	struct soft_pd *pd = container_of(ibpd, struct soft_pd, pd);
+	struct rc_region *region;
+	int error;
+
+	if (access & ~known) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	if (((access & write) && !(access & IBV_ACCESS_LOCAL_WRITE)) ||
+	    (uintptr_t)addr + length < (uintptr_t)addr || iova + length < iova) {
+		errno = EINVAL;
+		return NULL;
+	}
+	region = calloc(1, sizeof(*region));
+	if (!region) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	region->mr = (struct ibv_mr){
+		.context = ibpd->context, .pd = ibpd, .addr = addr, .length = length};
+	region->iova = iova;
+	region->access = access;
+	pthread_mutex_lock(&table.lock);
+	error = insert(region);
+	pthread_mutex_unlock(&table.lock);
+	if (error) {
+		free(region);
+		errno = -error;
+		return NULL;
+	}
+	region->mr.handle = region->mr.rkey >> 8;
+	atomic_fetch_add(&pd->users, 1);
+	return &region->mr;
+}
+
+int soft_ibv_dereg_mr(struct ibv_mr *mr)
+{
+	struct rc_region *region = container_of(mr, struct rc_region, mr);
+	struct soft_pd *pd = container_of(mr->pd, struct soft_pd, pd);
+
+	pthread_mutex_lock(&table.lock);
+	list_del(&region->link);
+	table.count--;
+	pthread_mutex_unlock(&table.lock);
+	/* Holders are inside one copy or system call that does not block: this is short. */
+	while (atomic_load(&region->holders))
+		sched_yield();
+	atomic_fetch_sub(&pd->users, 1);
+	free(region);
+	return 0;
+}
+
+/* Whether the region holds [addr, addr + len); the table's lock is held. */
+static bool has_range(const struct rc_region *region, uint64_t addr, uint64_t len)
+{
+	return addr >= region->iova && len <= region->mr.length &&
+	       addr - region->iova <= region->mr.length - len;
+}
+
+bool region_covers(struct ibv_pd *pd, const struct ibv_sge *sge, unsigned num_sge, unsigned access)
+{
+	bool good = true;
+
+	pthread_mutex_lock(&table.lock);
+	for (unsigned i = 0; i < num_sge && good; i++) {
+		const struct rc_region *region;
+
+		if (!sge[i].length)
+			continue;
+		region = find(sge[i].lkey);
+		good = region && region->mr.pd == pd && (region->access & access) == access &&
+		       has_range(region, sge[i].addr, sge[i].length);
+	}
+	pthread_mutex_unlock(&table.lock);
+	return good;
+}
+
+struct rc_region *rc_region_get(struct rc_qp *qp, uint32_t key, uint64_t addr, uint64_t len,
+				unsigned access, void **mem, enum rc_fault *fault)
+{
+	struct rc_region *region;
+
+	pthread_mutex_lock(&table.lock);
+	region = find(key);
+	if (!region || region->invalidated)
+		*fault = RC_FAULT_KEY;
+	else if (region->mr.pd != to_qp(qp)->qp.pd)
+		*fault = RC_FAULT_PD;
+	else if (addr + len < addr)
+		*fault = RC_FAULT_WRAP;
+	else if (!has_range(region, addr, len))
+		*fault = RC_FAULT_BOUNDS;
+	else if ((region->access & access) != access)
+		*fault = RC_FAULT_ACCESS;
+	else {
+		atomic_fetch_add(&region->holders, 1);
+		*mem = (char *)region->mr.addr + (addr - region->iova);
+		pthread_mutex_unlock(&table.lock);
+		return region;
+	}
+	pthread_mutex_unlock(&table.lock);
+	return NULL;
+}
+
+void rc_region_put(struct rc_region *region)
+{
+	atomic_fetch_sub(&region->holders, 1);
+}
+
+int rc_region_invalidate(struct rc_qp *qp, uint32_t key)
+{
+	const unsigned remote =
+		IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	struct rc_region *region;
+	int error = -EINVAL;
+
+	pthread_mutex_lock(&table.lock);
+	region = find(key);
+	if (region && region->mr.pd == to_qp(qp)->qp.pd && (region->access & remote)) {
+		region->invalidated = true;
+		error = 0;
+	}
+	pthread_mutex_unlock(&table.lock);
+	return error;
+}

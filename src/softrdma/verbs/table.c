@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The operations of a context: what the header's inline functions call. What the device does not offer is answered with
+ * EOPNOTSUPP; slots that the header checks for NULL itself stay empty.
+ */
+#include <errno.h>
+
+#include "objects.h"
+
+static struct ibv_mw *no_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	(void)pd;
+	(void)type;
+	errno = EOPNOTSUPP;
+	return NULL;
+}
+
+static int no_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	(void)qp;
+	(void)mw;
+	(void)bind;
+	return EOPNOTSUPP;
+}
+
+static int no_dealloc_mw(struct ibv_mw *mw)
+{
+	(void)mw;
+	return EOPNOTSUPP;
+}
+
+static int no_close_xrcd(struct ibv_xrcd *xrcd)
+{
+	(void)xrcd;
+	return EOPNOTSUPP;
+}
+
+static struct ibv_srq *create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
+{
+	struct ibv_srq_init_attr basic = {.srq_context = attr->srq_context, .attr = attr->attr};
+	struct ibv_srq *srq;
+
+	(void)context;
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd ||
+	    ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) && attr->srq_type != IBV_SRQT_BASIC)) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	srq = soft_ibv_create_srq(attr->pd, &basic);
+	if (srq)
+		attr->attr = basic.attr;
+	return srq;
+}
+
+static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+{
+	/* The extended struct begins as the basic one does. */
+	struct ibv_qp_init_attr *basic = (struct ibv_qp_init_attr *)attr;
+
+	(void)context;
+	if (attr->comp_mask & ~(uint32_t)IBV_QP_INIT_ATTR_PD || !attr->pd) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	return soft_ibv_create_qp(attr->pd, basic);
+}
+
+static int compat_query_port(struct ibv_context *context, uint8_t port,
+			     struct _compat_ibv_port_attr *attr)
+{
+	return soft_ibv_query_port(context, port, (struct ibv_port_attr *)attr, 48);
+}
+
+void context_set_ops(struct verbs_context *verbs)
+{
+	struct ibv_context_ops *ops = &verbs->context.ops;
+
+	ops->_compat_query_device = soft_ibv_query_device;
+	ops->_compat_query_port = compat_query_port;
+	ops->alloc_mw = no_alloc_mw;
+	ops->bind_mw = no_bind_mw;
+	ops->dealloc_mw = no_dealloc_mw;
+	ops->poll_cq = soft_poll_cq;
+	ops->req_notify_cq = soft_req_notify_cq;
+	ops->post_srq_recv = soft_post_srq_recv;
+	ops->post_send = soft_post_send;
+	ops->post_recv = soft_post_recv;
+	verbs->query_port = soft_ibv_query_port;
+	verbs->query_device_ex = soft_query_device_ex;
+	verbs->create_srq_ex = create_srq_ex;
+	verbs->create_qp_ex = create_qp_ex;
+	verbs->close_xrcd = no_close_xrcd;
+	verbs->sz = sizeof(*verbs);
+	verbs->context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+}

@@ -20,7 +20,8 @@
 /* Exit statuses, as those of env(1) and nohup(1). */
 enum { USAGE = 2, CANNOT_PREPARE = 125, CANNOT_RUN = 126, NOT_FOUND = 127 };
 
-/* Where the libraries are, seen from the folder of this program: installed, and in the build tree.
+/*
+ * Where the libraries are, seen from the folder of this program: installed, and in the build tree.
  */
 static const char *const library_folders[] = {SOFTRDMA_LIBDIR, "../lib"};
 
@@ -101,8 +102,10 @@ static bool set_preload(const char *folder)
 		complain(folder, "a path with a space or a colon cannot be preloaded");
 		return false;
 	}
-	/* The preload object precedes the device: its dlopen() must not be the next one that the
-	 * device finds. */
+	/*
+	 * The preload object precedes the device: its dlopen() must not be the next one that the
+	 * device finds.
+	 */
 	if (asprintf(&value, "%s%s%s/" PRELOAD_LIBRARY ":%s/" DEVICE_LIBRARY "%s%s", sanitizer,
 		     *sanitizer ? ":" : "", folder, folder, before && *before ? ":" : "",
 		     before ? before : "") < 0) {

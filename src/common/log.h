@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Lines on stderr for the user of softrdma: SOFTRDMA_LOG=error|warn|info|debug, warn unless told. */
+/*
+ * Lines on stderr for the user of softrdma: SOFTRDMA_LOG=error|warn|info|debug, warn unless told.
+ */
 #ifndef IBMSG_COMMON_LOG_H
 #define IBMSG_COMMON_LOG_H
 
@@ -9,7 +11,10 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 bool log_is_on(enum log_level level);
 
-/* One line, one write(2); errno is left as it was. The function that decides an error logs it, once. */
+/*
+ * One line, one write(2); errno is left as it was. The function that decides an error logs it,
+ * once.
+ */
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #define log_error(...) log_at(LOG_ERROR, __VA_ARGS__)

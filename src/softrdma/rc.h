@@ -1,26 +1,31 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The reliable-connected service: the contract between the verbs objects (above) and a transport (below), for both
- * transports: iWARP over TCP, and shared memory.
+ * The reliable-connected service: the contract between the verbs objects (above) and a transport
+ * (below), for both transports: iWARP over TCP, and shared memory.
  *
- * Locks     One lock per queue pair. Every operation of struct rc_transport is called with it held, and every service of
- *           the second part is called with it held. None of them blocks on a peer.
- * Requests  A send request is in the send queue, owned by the service, from ibv_post_send until rc_send_done; the
- *           memory it gathers from belongs to the transport in that time. Requests start in order; rc_send_done may be called
- *           in any order, completions appear in posting order, exactly one per request (unless unsignalled and successful).
- * Receives  rc_recv_begin takes the next posted receive, of the queue pair's queue or the SRQ; the transport
- *           fills it through rc_recv_place and gives it back with rc_recv_done. One is in progress at a time.
- * Keys      Local keys are checked when a request is posted, by verbs; what is wrong there is in rc_send.status.
- *           Remote keys are checked by the owner of the memory: the transport asks rc_region_get on the side where the memory
- *           lives, for every segment, and holds the region only across one copy or system call that does not block. So
- *           ibv_dereg_mr, which waits for holders, waits for copies and never for peers.
- * Copies    The transport copies: from the gathered memory into the socket or ring, from there into the receive or
- *           region. Verbs copies inline data, once, when it is posted.
- * Wake-ups  The transport never wakes a thread. rc_send_done and rc_recv_done put completions into CQs, which signal their
- *           channels; rc_failed and rc_opened tell the owner of the connection. Whoever sleeps, sleeps in progress/.
- * Failure   Whoever finds the reason calls rc_failed once; it moves the queue pair to the error state and flushes. The
- *           transport then tells the peer what it can and detaches (transport and conn become NULL). After rc_failed no
- *           request is touched. A connection may live on without its queue pair until the peer has seen its end.
+ * Locks     One lock per queue pair. Every operation of struct rc_transport and every service of
+ *           verbs is called with it held. None of them blocks on a peer.
+ * Requests  A send request is in the send queue, owned by the service, from ibv_post_send until
+ *           rc_send_done; the memory it gathers from belongs to the transport in that time.
+ *           Requests start in order; rc_send_done may be called in any order; completions appear in
+ *           posting order, exactly one per request (unless unsignalled and successful).
+ * Receives  rc_recv_begin takes the next posted receive, of the queue pair's queue or of the SRQ;
+ *           the transport fills its pieces and gives it back with rc_recv_done. One is in progress
+ *           at a time.
+ * Keys      Local keys are checked when a request is posted, by verbs; what is wrong there is in
+ *           rc_send.status. Remote keys are checked by the owner of the memory: the transport asks
+ *           rc_region_get on the side where the memory lives, for every segment, and holds the
+ *           region only across one copy or system call that does not block. So ibv_dereg_mr, which
+ *           waits for holders, waits for copies and never for peers.
+ * Copies    The transport copies: from the gathered memory into the socket or ring, from there into
+ *           the receive or region. Verbs copies inline data, once, when it is posted.
+ * Wake-ups  The transport never wakes a thread. rc_send_done and rc_recv_done put completions into
+ *           CQs, which signal their channels; rc_failed and rc_opened tell the owner of the
+ *           connection. Whoever sleeps, sleeps in progress/.
+ * Failure   Whoever finds the reason calls rc_failed once; it moves the queue pair to the error
+ *           state and flushes. The transport then tells the peer what it can and detaches
+ *           (transport and conn become NULL). After rc_failed no request is touched. A connection
+ *           may live on without its queue pair until the peer has seen its end.
  */
 #ifndef SOFTRDMA_RC_H
 #define SOFTRDMA_RC_H
@@ -105,13 +110,21 @@ struct rc_transport {
 	const char *name;
 	/* Begin and move as many requests as the peer takes now. */
 	void (*send)(struct rc_qp *qp);
-	/* Look for what arrived, and go on with what could not be sent; a bounded amount. Whether something was done. */
+	/*
+	 * Look for what arrived, and go on with what could not be sent; a bounded amount. Whether
+	 * something was done.
+	 */
 	bool (*drive)(struct rc_qp *qp);
 	/* A receive was posted, and rc_recv_begin had found none. */
 	void (*recv_posted)(struct rc_qp *qp);
-	/* Say goodbye: what was posted and can leave now leaves, then the peer sees an orderly end. Detaches. */
+	/*
+	 * Say goodbye: what was posted and can leave now leaves, then the peer sees an orderly end.
+	 * Detaches.
+	 */
 	void (*disconnect)(struct rc_qp *qp);
-	/* The queue pair goes, or has been moved to the error state: drop the connection. Detaches. */
+	/*
+	 * The queue pair goes, or has been moved to the error state: drop the connection. Detaches.
+	 */
 	void (*close)(struct rc_qp *qp);
 };
 
@@ -134,33 +147,42 @@ struct rc_arrival {
 };
 void rc_recv_done(struct rc_qp *qp, struct rc_recv *recv, const struct rc_arrival *arrival);
 
-/* Pieces of @sge from @offset on, at most @len bytes, into @iov; returns their number (at most @max), bytes in *@bytes. */
+/*
+ * Pieces of @sge from @offset on, at most @len bytes, into @iov; returns their number (at most
+ * @max), bytes in *@bytes.
+ */
 int rc_sge_slice(const struct ibv_sge *sge, unsigned num_sge, uint64_t offset, size_t len,
 		 struct iovec *iov, int max, size_t *bytes);
 /* Copy into, or out of, a scatter list at @offset. The caller has checked that it fits. */
 void rc_sge_scatter(const struct ibv_sge *sge, unsigned num_sge, uint64_t offset, const void *data,
 		    size_t len);
-void rc_sge_gather(const struct ibv_sge *sge, unsigned num_sge, uint64_t offset, void *data, size_t len);
+void rc_sge_gather(const struct ibv_sge *sge, unsigned num_sge, uint64_t offset, void *data,
+		   size_t len);
 
 enum rc_fault { RC_FAULT_KEY, RC_FAULT_PD, RC_FAULT_BOUNDS, RC_FAULT_WRAP, RC_FAULT_ACCESS };
 
 struct rc_region;
 /*
- * The region that @key names, if it belongs to the queue pair's PD, holds [@addr, @addr + @len) and grants all of
- * @access (IBV_ACCESS_*); NULL with the reason in *@fault. *@mem is where the bytes are.
+ * The region that @key names, if it belongs to the queue pair's PD, holds [@addr, @addr + @len) and
+ * grants all of @access (IBV_ACCESS_*); NULL with the reason in *@fault. *@mem is where the bytes
+ * are.
  */
 struct rc_region *rc_region_get(struct rc_qp *qp, uint32_t key, uint64_t addr, uint64_t len,
 				unsigned access, void **mem, enum rc_fault *fault);
 void rc_region_put(struct rc_region *region);
-/* A peer's SEND with invalidate: 0, or -EINVAL if the key is not of this PD or may not be invalidated. */
+/*
+ * A peer's SEND with invalidate: 0, or -EINVAL if the key is not of this PD or may not be
+ * invalidated.
+ */
 int rc_region_invalidate(struct rc_qp *qp, uint32_t key);
 
 /* The responder has heard the initiator's first FPDU. */
 void rc_opened(struct rc_qp *qp);
 
 /*
- * The connection is over. @send, if not NULL, is the request to blame and completes with @status; every other one and every
- * posted receive is flushed. @error 0 for an orderly end by the peer. The owner is told.
+ * The connection is over. @send, if not NULL, is the request to blame and completes with @status;
+ * every other one and every posted receive is flushed. @error 0 for an orderly end by the peer. The
+ * owner is told.
  */
 void rc_failed(struct rc_qp *qp, struct rc_send *send, enum ibv_wc_status status, int error);
 

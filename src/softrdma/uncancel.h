@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Verbs calls are not cancellation points, but the system calls inside ours are, and a thread cancelled there would
- * leave a lock held. A function that says UNCANCELLABLE holds a cancellation off until it returns.
+ * Verbs calls are not cancellation points, but the system calls inside ours are, and a thread
+ * cancelled there would leave a lock held. A function that says UNCANCELLABLE holds a cancellation
+ * off until it returns.
  */
 #ifndef SOFTRDMA_UNCANCEL_H
 #define SOFTRDMA_UNCANCEL_H

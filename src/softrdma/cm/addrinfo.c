@@ -6,8 +6,10 @@
 
 #include "internal.h"
 
-/* librdmacm hands the resolver's codes to its caller in errno, as programs that print them with
- * gai_strerror expect. */
+/*
+ * librdmacm hands the resolver's codes to its caller in errno, as programs that print them with
+ * gai_strerror expect.
+ */
 static int fail_resolver(int code)
 {
 	if (code != EAI_SYSTEM)

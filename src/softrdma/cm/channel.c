@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Event channels, the events queued on them, and the acknowledgements that destroying an id waits
- * for. */
+/*
+ * Event channels, the events queued on them, and the acknowledgements that destroying an id waits
+ * for.
+ */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,8 +13,10 @@
 #include "../../common/log.h"
 #include "internal.h"
 
-/* Guards cm_id.unacked and cm_event.owner of fetched events; a leaf, so that acks never wait for
- * the CM lock. */
+/*
+ * Guards cm_id.unacked and cm_event.owner of fetched events; a leaf, so that acks never wait for
+ * the CM lock.
+ */
 static pthread_mutex_t acks_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t acks_changed = PTHREAD_COND_INITIALIZER;
 
@@ -63,7 +67,8 @@ static bool is_nonblocking(struct cm_channel *channel)
 	return flags < 0 || (flags & O_NONBLOCK);
 }
 
-/* Without the lock: a cancellation point, and restarted after a signal as its handler's flags say.
+/*
+ * Without the lock: a cancellation point, and restarted after a signal as its handler's flags say.
  */
 static int token_wait(struct cm_channel *channel)
 {
@@ -107,8 +112,10 @@ static void event_drop(struct cm_event *event)
 		id_drop(child);
 }
 
-/* Ids that are still there live on without a channel; their events are lost, as they are when the
- * kernel's descriptor closes. */
+/*
+ * Ids that are still there live on without a channel; their events are lost, as they are when the
+ * kernel's descriptor closes.
+ */
 void channel_free(struct cm_channel *channel)
 {
 	struct list *pos, *tmp;
@@ -271,8 +278,10 @@ int event_post_request(struct cm_id *child, const struct cm_news *news)
 
 /* ---- fetching ---- */
 
-/* The id of a request gets its channel and context when the user first sees it: the listener may
- * have changed both. */
+/*
+ * The id of a request gets its channel and context when the user first sees it: the listener may
+ * have changed both.
+ */
 static int adopt_child(const struct cm_event *event)
 {
 	struct cm_id *listener = event->owner, *child = to_cm(event->event.id);
@@ -290,8 +299,10 @@ static int adopt_child(const struct cm_event *event)
 	return 0;
 }
 
-/* One count has been taken from the descriptor. *@out stays NULL if its event was removed in
- * between, with an id. */
+/*
+ * One count has been taken from the descriptor. *@out stays NULL if its event was removed in
+ * between, with an id.
+ */
 static int event_fetch(struct cm_channel *channel, struct cm_event **out)
 {
 	struct cm_event *event;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The software device's connection manager, each function with the signature and error convention of its rdma_ namesake (-1 and
- * errno). The interposer calls these when connections go to the software device.
+ * The software device's connection manager, each function with the signature and error convention
+ * of its rdma_ namesake (-1 and errno). The interposer calls these when connections go to the
+ * software device.
  */
 #ifndef SOFTRDMA_CM_H
 #define SOFTRDMA_CM_H

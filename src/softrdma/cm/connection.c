@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The life of a connection that a queue pair carries: what the queue pair tells, and the events
- * that follow. */
+/*
+ * The life of a connection that a queue pair carries: what the queue pair tells, and the events
+ * that follow.
+ */
 #include "../../common/log.h"
 #include "internal.h"
 

@@ -8,7 +8,8 @@
 
 #include "internal.h"
 
-/* The default protection domain of each shared context; both live for ever. Guarded by the CM lock.
+/*
+ * The default protection domain of each shared context; both live for ever. Guarded by the CM lock.
  */
 struct default_pd {
 	struct ibv_context *context;

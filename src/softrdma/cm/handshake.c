@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The MPA handshake on a socket, from both ends: one frame each way, read exactly, so that what
- * follows stays in the socket. */
+/*
+ * The MPA handshake on a socket, from both ends: one frame each way, read exactly, so that what
+ * follows stays in the socket.
+ */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Ids: their making and end, their options, and which state's code serves a descriptor, a timer or
- * a shutdown. */
+/*
+ * Ids: their making and end, their options, and which state's code serves a descriptor, a timer or
+ * a shutdown.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>

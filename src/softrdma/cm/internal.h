@@ -45,8 +45,10 @@ enum cm_state {
 	CM_CLOSED,    /* the last event was queued */
 };
 
-/* The descriptor's count is the length of @events, so that poll and epoll see what get_cm_event
- * would find. */
+/*
+ * The descriptor's count is the length of @events, so that poll and epoll see what get_cm_event
+ * would find.
+ */
 struct cm_channel {
 	struct rdma_event_channel channel;
 	struct list events; /* struct cm_event, not fetched */
@@ -121,8 +123,10 @@ static inline struct sockaddr *cm_dst(struct cm_id *cm)
 	return &cm->id.route.addr.dst_addr;
 }
 
-/* How an entry function takes the lock: nothing but a wait of its own, without the lock, is a
- * cancellation point. */
+/*
+ * How an entry function takes the lock: nothing but a wait of its own, without the lock, is a
+ * cancellation point.
+ */
 static inline int cm_lock(void)
 {
 	int cancel_state = uncancel_begin();
@@ -195,8 +199,10 @@ bool addr_is_any(const struct sockaddr *addr);
 bool addr_is_equal(const struct sockaddr *a, const struct sockaddr *b); /* ports apart */
 in_port_t addr_port(const struct sockaddr *addr);                       /* network order */
 void addr_set_port(struct sockaddr *addr, in_port_t port);
-/* An IPv4 address in IPv6 clothes becomes plain IPv4, as programs expect it from a listener for
- * both. */
+/*
+ * An IPv4 address in IPv6 clothes becomes plain IPv4, as programs expect it from a listener for
+ * both.
+ */
 void addr_unmap(struct sockaddr_storage *addr);
 void addr_copy(struct sockaddr_storage *to, const struct sockaddr *from);
 
@@ -219,8 +225,10 @@ int socket_send(int fd, const void *data, size_t len);
 
 /* ---- linger.c ---- */
 
-/* Close @fd without destroying what was just sent on it: a reset would, if the peer sent something
- * that nobody read. */
+/*
+ * Close @fd without destroying what was just sent on it: a reset would, if the peer sent something
+ * that nobody read.
+ */
 void linger_close(int fd);
 
 /* ---- device.c ---- */
@@ -260,8 +268,10 @@ int handshake_refuse(struct cm_id *cm, const void *private_data, size_t len);
 /* ---- connection.c ---- */
 
 void connection_init(struct cm_id *cm);
-/* Hand the socket to the queue pair; ESTABLISHED is queued, with @news, now or when the initiator
- * speaks. */
+/*
+ * Hand the socket to the queue pair; ESTABLISHED is queued, with @news, now or when the initiator
+ * speaks.
+ */
 int connection_attach(struct cm_id *cm, const struct mpa_agreed *agreed, bool initiator,
 		      const struct cm_news *news);
 void connection_ended(struct cm_id *cm);

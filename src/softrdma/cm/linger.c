@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Sockets that are done but for their goodbye: the last words sent must arrive before they close.
+/*
+ * Sockets that are done but for their goodbye: the last words sent must arrive before they close.
  */
 #include <stdlib.h>
 #include <sys/epoll.h>

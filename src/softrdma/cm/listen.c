@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Listeners: accepting TCP connections, and how many of them may wait for their request or for an
- * answer. */
+/*
+ * Listeners: accepting TCP connections, and how many of them may wait for their request or for an
+ * answer.
+ */
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -191,7 +193,8 @@ void listen_resume(struct cm_id *cm)
 		starve(cm, err);
 }
 
-/* Requests that the user has fetched go on without us; those that are queued go with their events.
+/*
+ * Requests that the user has fetched go on without us; those that are queued go with their events.
  */
 void listen_close(struct cm_id *cm)
 {

@@ -8,8 +8,10 @@
 
 static void destroy_cq(struct ibv_cq **cq, struct ibv_comp_channel **channel)
 {
-	/* One that other queue pairs use by now (a program may share it) stays, and its channel
-	 * with it. */
+	/*
+	 * One that other queue pairs use by now (a program may share it) stays, and its channel
+	 * with it.
+	 */
 	bool gone = !*cq || !soft_ibv_destroy_cq(*cq);
 
 	if (*channel && gone)
@@ -79,7 +81,8 @@ static int make_ready(struct rdma_cm_id *id, struct ibv_qp *qp)
 	return -soft_ibv_modify_qp(qp, &attr, mask);
 }
 
-/* As librdmacm: @attr shows the caller which CQs were taken, and a second id may be given the same.
+/*
+ * As librdmacm: @attr shows the caller which CQs were taken, and a second id may be given the same.
  */
 static int create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
@@ -150,8 +153,10 @@ int soft_rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *at
 	return 0;
 }
 
-/* The end of the queue pair is the end of its connection; the event for it comes as after a
- * disconnect. */
+/*
+ * The end of the queue pair is the end of its connection; the event for it comes as after a
+ * disconnect.
+ */
 void soft_rdma_destroy_qp(struct rdma_cm_id *id)
 {
 	struct ibv_qp *qp;

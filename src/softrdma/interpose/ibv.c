@@ -133,7 +133,8 @@ static struct ibv_context *context_of_event(const struct ibv_async_event *event)
 
 void ibv_ack_async_event(struct ibv_async_event *event)
 {
-	/* Events without an object need no acknowledgement; the system's function knows that too.
+	/*
+	 * Events without an object need no acknowledgement; the system's function knows that too.
 	 */
 	DISPATCH(is_soft_context(context_of_event(event)), (void)0, ibv_ack_async_event, event);
 }

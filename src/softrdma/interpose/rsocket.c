@@ -125,8 +125,10 @@ size_t riowrite(int socket, const void *buf, size_t count, off_t offset, int fla
 	return SYSTEM((size_t)fail_minus_one(ENOSYS), riowrite, socket, buf, count, offset, flags);
 }
 
-/* ---- waiting: ordinary descriptors are welcome here, so without rsockets these are poll and
- * select ---- */
+/*
+ * ---- waiting: ordinary descriptors are welcome here, so without rsockets these are poll and
+ * select ----
+ */
 
 int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
 {

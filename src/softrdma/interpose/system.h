@@ -47,7 +47,8 @@ bool system_has_code(const void *address);
 		system_##name ? system_##name(__VA_ARGS__) : absent;                               \
 	})
 
-/* Call the software device's function of that name if the object is @ours, the system's otherwise.
+/*
+ * Call the software device's function of that name if the object is @ours, the system's otherwise.
  */
 #define DISPATCH(ours, absent, name, ...)                                                          \
 	((ours) ? soft_##name(__VA_ARGS__) : SYSTEM(absent, name, __VA_ARGS__))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Texts for values: the system's where it has them, so that both sides of a program say the same.
+/*
+ * Texts for values: the system's where it has them, so that both sides of a program say the same.
  */
 #include "system.h"
 

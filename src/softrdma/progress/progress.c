@@ -230,8 +230,8 @@ static struct progress_timer *due_timer(uint64_t now)
 }
 
 /*
- * The set's lock must be taken before the timer leaves the list, or its owner could cancel it in between and free it.
- * So look, lock the set, and look again.
+ * The set's lock must be taken before the timer leaves the list, or its owner could cancel it in
+ * between and free it. So look, lock the set, and look again.
  */
 static void run_timers(void)
 {
@@ -308,7 +308,10 @@ static void run_work(void)
 
 void progress_kick(void)
 {
-	/* A thread that ticks will flush at its tick: no system call for a program that posts and polls. */
+	/*
+	 * A thread that ticks will flush at its tick: no system call for a program that posts and
+	 * polls.
+	 */
 	if (atomic_load_explicit(&progress.mode, memory_order_relaxed) == YIELD &&
 	    !atomic_load_explicit(&progress.waiters, memory_order_relaxed))
 		return;
@@ -334,7 +337,9 @@ bool progress_polled(bool hit)
 	return dispatch_data();
 }
 
-/* A tick in a while, so that the thread notices if this waiter does not come back. No wake-up now. */
+/*
+ * A tick in a while, so that the thread notices if this waiter does not come back. No wake-up now.
+ */
 static void arm_tick(void)
 {
 	struct itimerspec tick = {.it_value.tv_nsec = TICK_NS};
@@ -569,7 +574,10 @@ static void after_fork_in_parent(void)
 	pthread_mutex_unlock(&progress.start_lock);
 }
 
-/* A peer must see the end of a connection when the parent dies, though the child lives on: so the child keeps no socket open. */
+/*
+ * A peer must see the end of a connection when the parent dies, though the child lives on: so the
+ * child keeps no socket open.
+ */
 static void after_fork_in_child(void)
 {
 	struct list *pos;

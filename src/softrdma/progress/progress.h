@@ -4,17 +4,21 @@
  *
  * Descriptors, timers and deferred work belong to one of two sets, each with one lock that is held
  * while its callbacks run:
- *  - CM: listeners, handshakes, the life of connections. Only the progress thread runs its callbacks, at once.
- *    Its lock is the CM's one big lock: every rdma_* call takes it, so nothing changes under a callback.
- *  - DATA: the sockets of connected queue pairs. Whoever has time runs its callbacks: a thread that polls
- *    a CQ, one that sleeps in ibv_get_cq_event, and the progress thread when none of them does.
- * Lock order: CM, then DATA, then a queue pair's, then the leaves (CQ, channel, region table, timers).
+ *  - CM: listeners, handshakes, the life of connections. Only the progress thread runs its
+ *    callbacks, at once. Its lock is the CM's one big lock: every rdma_* call takes it, so nothing
+ *    changes under a callback.
+ *  - DATA: the sockets of connected queue pairs. Whoever has time runs its callbacks: a thread that
+ *    polls a CQ, one that sleeps in ibv_get_cq_event, and the progress thread when none of them
+ *    does.
+ * Lock order: CM, DATA, a CQ's drive lock, a queue pair's, then the leaves (CQ, channel, SRQ,
+ * region table, flush list, timers).
  *
- * The progress thread is in one of two modes. WATCH: it sleeps on the DATA set too and drives what is ready.
- * YIELD: pollers drive; it looks every tick whether they still do, and takes over if nobody polled since the last
- * tick, or if data was left unread at two ticks in a row (a program that polls one CQ but spins on memory). Pollers that
- * find data themselves 16 times get the drive back. While a thread sleeps in progress_wait, that thread is the one
- * who watches DATA. With nothing to do the thread sleeps without a tick.
+ * The progress thread is in one of two modes. WATCH: it sleeps on the DATA set too and drives what
+ * is ready. YIELD: pollers drive; it looks every tick whether they still do, and takes over if
+ * nobody polled since the last tick, or if data was left unread at two ticks in a row (a program
+ * that polls one CQ but spins on memory). Pollers that find data themselves 16 times get the drive
+ * back. While a thread sleeps in progress_wait, that thread is the one who watches DATA. With
+ * nothing to do the thread sleeps without a tick.
  */
 #ifndef SOFTRDMA_PROGRESS_H
 #define SOFTRDMA_PROGRESS_H
@@ -37,8 +41,9 @@ int progress_start(void);
 struct progress_source {
 	int fd;
 	enum progress_set set;
-	void (*ready)(struct progress_source *source, uint32_t events); /* EPOLL*; level-triggered */
-	struct list link; /* among all that are watched */
+	void (*ready)(struct progress_source *source,
+		      uint32_t events); /* EPOLL*; level-triggered */
+	struct list link;               /* among all that are watched */
 };
 
 /* 0 or -errno. For CM sources the caller holds the CM lock. */
@@ -46,12 +51,16 @@ int progress_watch(struct progress_source *source, uint32_t events);
 int progress_rewatch(struct progress_source *source, uint32_t events);
 
 /*
- * Stop watching; to be called before close(fd). Does not block. A CM source may be freed at once (the caller holds
- * the CM lock). A DATA source's ready() may still be running or about to: free it only after progress_barrier.
+ * Stop watching; to be called before close(fd). Does not block. A CM source may be freed at once
+ * (the caller holds the CM lock). A DATA source's ready() may still be running or about to: free it
+ * only after progress_barrier.
  */
 void progress_unwatch(struct progress_source *source);
 
-/* Wait until no DATA callback that began before runs any more. Called without the lock of DATA or of a queue pair. */
+/*
+ * Wait until no DATA callback that began before runs any more. Called without the lock of DATA or
+ * of a queue pair.
+ */
 void progress_barrier(void);
 
 /* ---- timers ---- */
@@ -76,26 +85,31 @@ struct progress_work {
 };
 
 void progress_work_init(struct progress_work *work, void (*run)(struct progress_work *work));
-void progress_defer(struct progress_work *work); /* any lock may be held; twice before it ran is once */
+void progress_defer(
+	struct progress_work *work); /* any lock may be held; twice before it ran is once */
 void progress_cancel(struct progress_work *work); /* under the CM lock: it will not run */
 
 /* ---- driving ---- */
 
 /*
- * For ibv_poll_cq on an empty queue, after it looked at its own queue pairs: @hit, whether it found something there. Now and
- * then this drives the rest of the DATA set; returns whether that did something.
+ * For ibv_poll_cq on an empty queue, after it looked at its own queue pairs: @hit, whether it found
+ * something there. Now and then this drives the rest of the DATA set; returns whether that did
+ * something.
  */
 bool progress_polled(bool hit);
 
 /* Sends are queued that nobody may come back to flush: make sure that the thread looks soon. */
 void progress_kick(void);
 
-/* Called by the thread and by waiters to send what was posted and queued: set once by the verbs layer. */
+/*
+ * Called by the thread and by waiters to send what was posted and queued: set once by the verbs
+ * layer.
+ */
 void progress_set_flush(void (*flush)(void));
 
 /*
- * Sleep until @fd is readable, driving the DATA set meanwhile. A cancellation point, with no lock held. Returns 0,
- * or -EINTR. @timeout_ms -1: no limit; -ETIMEDOUT.
+ * Sleep until @fd is readable, driving the DATA set meanwhile. A cancellation point, with no lock
+ * held. Returns 0, or -EINTR. @timeout_ms -1: no limit; -ETIMEDOUT.
  */
 int progress_wait(int fd, int timeout_ms);
 

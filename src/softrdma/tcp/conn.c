@@ -1,23 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /* The life of an iWARP connection: attached to its queue pair, then waiting for its end alone. */
 #include <errno.h>
+#include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "../../common/log.h"
 #include "conn.h"
 
-#define SETTLE_MS      20    /* siw's receive side is not in place when its reply arrives */
-#define FIRST_FPDU_MS  100   /* a foreign initiator that says nothing: its acceptor speaks first after all */
-#define RTR_MS         10000 /* it agreed to speak first */
-#define LINGER_MS      2000  /* for the peer to see our end and to close its own */
+#define SETTLE_MS 20 /* siw's receive side is not in place when its reply arrives */
+#define FIRST_FPDU_MS                                                                              \
+	100 /* a foreign initiator that says nothing: its acceptor speaks first after all */
+#define RTR_MS    10000 /* it agreed to speak first */
+#define LINGER_MS 2000  /* for the peer to see our end and to close its own */
 
 static void free_conn(struct tcp_conn *conn)
 {
@@ -41,7 +44,10 @@ void conn_watch(struct tcp_conn *conn, uint32_t events)
 
 /* ---- after the queue pair ---- */
 
-/* Read and drop until the peer has closed too: closing with bytes unread would destroy what it has not read yet. */
+/*
+ * Read and drop until the peer has closed too: closing with bytes unread would destroy what it has
+ * not read yet.
+ */
 static void drain(struct tcp_conn *conn)
 {
 	char scrap[16384];
@@ -58,14 +64,26 @@ static void drain(struct tcp_conn *conn)
 	}
 }
 
+/* A peer that does not read would never see an orderly end behind what it has not read: reset. */
+static void abort_unread(int fd)
+{
+	const struct linger at_once = {.l_onoff = 1};
+	int unread = 0;
+
+	if (!ioctl(fd, SIOCOUTQ, &unread) && unread)
+		setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+}
+
 static void linger_expired(struct progress_timer *timer)
 {
 	struct tcp_conn *conn = container_of(timer, struct tcp_conn, linger_timer);
 
-	if (atomic_load(&conn->qp))
+	if (atomic_load(&conn->qp)) {
 		progress_timer_arm(timer, 1); /* leave() has not finished */
-	else
-		free_conn(conn);
+		return;
+	}
+	abort_unread(conn->source.fd);
+	free_conn(conn);
 }
 
 /* The queue pair and its connection part. */
@@ -86,8 +104,9 @@ static void detach(struct tcp_conn *conn, bool linger)
 }
 
 /*
- * Every function that verbs, the socket or the clock calls ends with this. A connection that was detached meanwhile is let go, to be
- * freed by the progress thread; nothing of it may be touched after this.
+ * Every function that verbs, the socket or the clock calls ends with this. A connection that was
+ * detached meanwhile is let go, to be freed by the progress thread; nothing of it may be touched
+ * after this.
  */
 static void leave(struct tcp_conn *conn)
 {
@@ -276,35 +295,37 @@ static const struct rc_transport tcp_transport = {
 
 /* ---- attaching ---- */
 
-static void name_end(char *out, size_t size, const struct sockaddr_storage *addr)
+/* "address:port" of one end; @get is getsockname or getpeername. */
+static void name_end(int fd, int (*get)(int fd, struct sockaddr *addr, socklen_t *len), char *out,
+		     size_t size)
 {
-	char host[INET6_ADDRSTRLEN] = "?";
-	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)addr;
-	const struct sockaddr_in *v4 = (const struct sockaddr_in *)addr;
+	struct sockaddr_storage addr;
+	socklen_t len = sizeof(addr);
+	char host[INET6_ADDRSTRLEN + IF_NAMESIZE] = "?", port[6] = "?";
 
-	if (addr->ss_family == AF_INET6) {
-		inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
-		snprintf(out, size, "[%s]:%u", host, ntohs(v6->sin6_port));
-	} else {
-		inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
-		snprintf(out, size, "%s:%u", host, ntohs(v4->sin_port));
-	}
+	if (!get(fd, (struct sockaddr *)&addr, &len))
+		getnameinfo((struct sockaddr *)&addr, len, host, sizeof(host), port, sizeof(port),
+			    NI_NUMERICHOST | NI_NUMERICSERV);
+	if (strchr(host, ':'))
+		snprintf(out, size, "[%s]:%s", host, port);
+	else
+		snprintf(out, size, "%s:%s", host, port);
 }
 
 static void name_conn(struct tcp_conn *conn)
 {
-	struct sockaddr_storage here = {0}, there = {0};
-	socklen_t here_len = sizeof(here), there_len = sizeof(there);
-	char a[54] = "?", b[54] = "?";
+	size_t half = sizeof(conn->name) / 2 - 1;
+	size_t len;
 
-	if (!getsockname(conn->source.fd, (struct sockaddr *)&here, &here_len))
-		name_end(a, sizeof(a), &here);
-	if (!getpeername(conn->source.fd, (struct sockaddr *)&there, &there_len))
-		name_end(b, sizeof(b), &there);
-	snprintf(conn->name, sizeof(conn->name), "%s-%s", a, b);
+	name_end(conn->source.fd, getsockname, conn->name, half);
+	len = strlen(conn->name);
+	conn->name[len++] = '-';
+	name_end(conn->source.fd, getpeername, conn->name + len, half);
 }
 
-/* One FPDU per segment for peers that may be hardware; another softrdma takes the largest there is. */
+/*
+ * One FPDU per segment for peers that may be hardware; another softrdma takes the largest there is.
+ */
 static size_t choose_max_ulpdu(const struct tcp_conn *conn)
 {
 	int mss = 0;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* One iWARP connection, as the files of this folder share it. Guarded by its queue pair's lock while it has one. */
+/*
+ * One iWARP connection, as the files of this folder share it. Guarded by its queue pair's lock
+ * while it has one.
+ */
 #ifndef SOFTRDMA_TCP_CONN_H
 #define SOFTRDMA_TCP_CONN_H
 
@@ -20,12 +23,13 @@ struct read_response {
 };
 
 /*
- * Sending. FPDUs are gathered into a burst: headers, trailers and short payloads are copied into the stage, long payloads stay where
- * they are. A burst that the socket takes only in part waits, and no other is built until it has left.
+ * Sending. FPDUs are gathered into a burst: headers, trailers and short payloads are copied into
+ * the stage, long payloads stay where they are. A burst that the socket takes only in part waits,
+ * and no other is built until it has left.
  */
 struct tx {
-	bool open;   /* FPDUs may be sent */
-	bool failed; /* the burst's memory is not there: sendmsg said EFAULT */
+	bool open;         /* FPDUs may be sent */
+	bool failed;       /* the burst's memory is not there: sendmsg said EFAULT */
 	bool answers_next; /* whose turn it is, when both sends and answers wait */
 	uint8_t *stage;
 	size_t stage_size;
@@ -84,8 +88,8 @@ struct rx {
 
 	struct list held; /* the last one may be incomplete */
 	size_t held_bytes;
-	bool blocked;     /* no more is kept: the segment at hand waits, and the socket is not read */
-	uint8_t *stash;   /* bytes that were read behind it */
+	bool blocked;   /* no more is kept: the segment at hand waits, and the socket is not read */
+	uint8_t *stash; /* bytes that were read behind it */
 	size_t stash_len;
 };
 
@@ -94,7 +98,7 @@ struct tcp_conn {
 	_Atomic(struct rc_qp *) qp; /* NULL: left alone, only waiting for its end */
 	bool detached;              /* from its queue pair; whoever entered lets it go on leaving */
 	bool lingers;               /* then */
-	char name[112];             /* for the log */
+	char name[160];             /* for the log */
 	uint32_t events;            /* watched for */
 	struct progress_timer open_timer;
 	struct progress_timer recv_timer;
@@ -117,8 +121,8 @@ struct tcp_conn {
 void conn_watch(struct tcp_conn *conn, uint32_t events);
 
 /*
- * The connection is over because of something found here: tell the peer @code (TERM_NONE: nothing), flush, close. @send is the
- * request to blame, if any. @offending: attach the header at hand.
+ * The connection is over because of something found here: tell the peer @code (TERM_NONE: nothing),
+ * flush, close. @send is the request to blame, if any. @offending: attach the header at hand.
  */
 void conn_fail(struct tcp_conn *conn, uint16_t code, bool offending, struct rc_send *send,
 	       enum ibv_wc_status status);
@@ -126,7 +130,10 @@ void conn_fail(struct tcp_conn *conn, uint16_t code, bool offending, struct rc_s
 /* The connection is over because the socket or the peer says so. @error 0: orderly. */
 void conn_end(struct tcp_conn *conn, int error);
 
-/* The connection is over because the peer sent a Terminate; @send is the request it is about, if any. */
+/*
+ * The connection is over because the peer sent a Terminate; @send is the request it is about, if
+ * any.
+ */
 void conn_terminated(struct tcp_conn *conn, uint16_t code, struct rc_send *send);
 
 static inline bool conn_is_attached(const struct tcp_conn *conn)
@@ -143,7 +150,10 @@ static inline struct rc_qp *conn_qp(const struct tcp_conn *conn)
 
 int tx_init(struct tcp_conn *conn);
 void tx_fini(struct tcp_conn *conn);
-/* Send what there is as far as the socket takes it, within a budget. Whether anything left. May end the connection. */
+/*
+ * Send what there is as far as the socket takes it, within a budget. Whether anything left. May end
+ * the connection.
+ */
 bool tx_run(struct tcp_conn *conn);
 /* Is there anything that could be sent if the socket took it? */
 bool tx_is_pending(const struct tcp_conn *conn);

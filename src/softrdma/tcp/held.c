@@ -90,7 +90,10 @@ static void drop(struct tcp_conn *conn, struct held *held)
 	free(held);
 }
 
-/* What has come so far goes into @recv. False: with the segment at hand it does not fit, and the connection has ended. */
+/*
+ * What has come so far goes into @recv. False: with the segment at hand it does not fit, and the
+ * connection has ended.
+ */
 static bool fill(struct tcp_conn *conn, struct held *held, struct rc_recv *recv)
 {
 	struct rc_arrival bad = {.opcode = IBV_WC_RECV};
@@ -101,9 +104,8 @@ static bool fill(struct tcp_conn *conn, struct held *held, struct rc_recv *recv)
 	}
 	bad.status = recv->status != IBV_WC_SUCCESS ? recv->status : IBV_WC_LOC_LEN_ERR;
 	rc_recv_done(conn_qp(conn), recv, &bad);
-	conn_fail(conn,
-		  bad.status == IBV_WC_LOC_LEN_ERR ? TERM_DDP_TOO_LONG : TERM_DDP_NO_BUFFER, false,
-		  NULL, IBV_WC_WR_FLUSH_ERR);
+	conn_fail(conn, bad.status == IBV_WC_LOC_LEN_ERR ? TERM_DDP_TOO_LONG : TERM_DDP_NO_BUFFER,
+		  false, NULL, IBV_WC_WR_FLUSH_ERR);
 	return false;
 }
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Messages that arrived before a receive was posted for them: a bounded amount is kept, for a bounded time. */
+/*
+ * Messages that arrived before a receive was posted for them: a bounded amount is kept, for a
+ * bounded time.
+ */
 #ifndef SOFTRDMA_TCP_HELD_H
 #define SOFTRDMA_TCP_HELD_H
 
@@ -15,8 +18,8 @@ void held_placed(struct tcp_conn *conn, uint32_t len);
 void held_complete(struct tcp_conn *conn, const struct rc_arrival *arrival);
 
 /*
- * Give what is held to the receives that are posted now; a message in progress goes on in its receive. False: the connection
- * has ended, or more messages are held than receives posted.
+ * Give what is held to the receives that are posted now; a message in progress goes on in its
+ * receive. False: the connection has ended, or more messages are held than receives posted.
  */
 bool held_deliver(struct tcp_conn *conn);
 void held_drop_all(struct tcp_conn *conn);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Receiving: the byte stream becomes FPDUs, whose payload goes straight to where it belongs. An FPDU has three parts: the header is
- * gathered, the payload is placed as it comes, the trailer is checked; then the segment takes effect.
+ * Receiving: the byte stream becomes FPDUs, whose payload goes straight to where it belongs. An
+ * FPDU has three parts: the header is gathered, the payload is placed as it comes, the trailer is
+ * checked; then the segment takes effect.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -77,8 +78,8 @@ static enum outcome fail_bare(struct tcp_conn *conn, uint16_t code)
 }
 
 /* The receive in progress is to blame: it completes with its own status. */
-static enum outcome fail_recv(struct tcp_conn *conn, struct rc_recv *recv, enum ibv_wc_status status,
-			      uint16_t code)
+static enum outcome fail_recv(struct tcp_conn *conn, struct rc_recv *recv,
+			      enum ibv_wc_status status, uint16_t code)
 {
 	const struct rc_arrival arrival = {.status = status, .opcode = IBV_WC_RECV};
 
@@ -211,7 +212,10 @@ static enum outcome begin_segment(struct tcp_conn *conn)
 
 /* ---- payload ---- */
 
-/* Memory for the payload still to come, at most @most bytes; @region is to be put back by the caller. Pieces, or -1: gone. */
+/*
+ * Memory for the payload still to come, at most @most bytes; @region is to be put back by the
+ * caller. Pieces, or -1: gone.
+ */
 static int payload_slices(struct tcp_conn *conn, size_t most, struct iovec *iov,
 			  struct rc_region **region)
 {
@@ -224,8 +228,8 @@ static int payload_slices(struct tcp_conn *conn, size_t most, struct iovec *iov,
 	*region = NULL;
 	switch (rx->sink) {
 	case SINK_RECV:
-		return rc_sge_slice(rx->recv->sge, rx->recv->num_sge, rx->recv_done + rx->done, most,
-				    iov, RC_MAX_SGE, &bytes);
+		return rc_sge_slice(rx->recv->sge, rx->recv->num_sge, rx->recv_done + rx->done,
+				    most, iov, RC_MAX_SGE, &bytes);
 	case SINK_READ:
 		send = tx_oldest_read(conn);
 		return rc_sge_slice(send->sge, send->num_sge, (uint64_t)rx->read_done + rx->done,
@@ -294,8 +298,8 @@ static enum outcome end_send(struct tcp_conn *conn)
 		.opcode = IBV_WC_RECV,
 		.wc_flags = invalidates ? IBV_WC_WITH_INV : 0,
 		.imm_or_key = invalidates ? segment->invalidate_stag : 0,
-		.solicited = segment->opcode == RDMAP_SEND_SE ||
-			     segment->opcode == RDMAP_SEND_SE_INV,
+		.solicited =
+			segment->opcode == RDMAP_SEND_SE || segment->opcode == RDMAP_SEND_SE_INV,
 	};
 	struct rc_recv *recv = rx->recv;
 
@@ -343,8 +347,8 @@ static enum outcome end_read_request(struct tcp_conn *conn)
 	int error;
 
 	if (read->size) {
-		region = rc_region_get(conn_qp(conn), read->source_stag, read->source_to, read->size,
-				       IBV_ACCESS_REMOTE_READ, &mem, &fault);
+		region = rc_region_get(conn_qp(conn), read->source_stag, read->source_to,
+				       read->size, IBV_ACCESS_REMOTE_READ, &mem, &fault);
 		if (!region)
 			return fail(conn, read_fault(fault));
 		rc_region_put(region);
@@ -405,8 +409,7 @@ static enum outcome end_segment(struct tcp_conn *conn)
 /* The empty FPDU that may open a peer-to-peer connection. */
 static bool is_ready_to_receive(const struct tcp_conn *conn)
 {
-	return !conn->rx.ulpdu_len && !conn->heard && !conn->initiator &&
-	       conn->rtr == MPA_RTR_FPDU;
+	return !conn->rx.ulpdu_len && !conn->heard && !conn->initiator && conn->rtr == MPA_RTR_FPDU;
 }
 
 /* Take header bytes from *@data. GO_ON with state changed when the header is whole. */
@@ -540,7 +543,10 @@ static bool feed(struct tcp_conn *conn, const uint8_t *data, size_t len)
 
 /* ---- reading ---- */
 
-/* Read into place what is still to come of a long payload, and a little more into @buffer. Bytes of the latter, or -errno. */
+/*
+ * Read into place what is still to come of a long payload, and a little more into @buffer. Bytes of
+ * the latter, or -errno.
+ */
 static ssize_t read_direct(struct tcp_conn *conn, uint8_t *buffer, bool *filled)
 {
 	struct rx *rx = &conn->rx;

@@ -10,7 +10,7 @@
 #include "conn.h"
 
 #define STAGE_SIZE     4096
-#define STAGE_SIZE_CRC (72 << 10) /* the CRC must be of the very bytes that leave: all are copied */
+#define STAGE_SIZE_CRC (72 << 10) /* all is copied: the CRC is of the very bytes that leave */
 #define COPY_MAX       512        /* payloads up to this are copied rather than gathered */
 #define BURST_BYTES    (1 << 20)
 #define BURSTS_AT_ONCE 4 /* then others have their turn */
@@ -97,7 +97,10 @@ static void add_payload(struct tcp_conn *conn, const struct ibv_sge *sge, unsign
 		add_iov(&conn->tx, pieces[i].iov_base, pieces[i].iov_len);
 }
 
-/* Padding and CRC behind an FPDU that began at @start of the stage (contiguous there when CRC is on). */
+/*
+ * Padding and CRC behind an FPDU that began at @start of the stage (contiguous there when CRC is
+ * on).
+ */
 static void add_trailer(struct tcp_conn *conn, size_t start, size_t ulpdu_len)
 {
 	size_t pad = fpdu_pad(ulpdu_len);
@@ -161,11 +164,10 @@ static bool add_message(struct tcp_conn *conn, const struct rc_send *send)
 			header_len = ddp_put_tagged(header, RDMAP_WRITE, last, send->rkey,
 						    send->remote_addr + tx->offset, len);
 		else
-			header_len = ddp_put_send(header, send_opcode(send), last,
-						  send->opcode == IBV_WR_SEND_WITH_INV
-							  ? send->imm_or_key
-							  : 0,
-						  tx->send_msn, tx->offset, len);
+			header_len = ddp_put_send(
+				header, send_opcode(send), last,
+				send->opcode == IBV_WR_SEND_WITH_INV ? send->imm_or_key : 0,
+				tx->send_msn, tx->offset, len);
 		add_fpdu(conn, header, header_len, send->sge, send->num_sge, tx->offset, len);
 		tx->offset += (uint32_t)len;
 	} while (!last);
@@ -195,11 +197,12 @@ static bool add_read(struct tcp_conn *conn, const struct rc_send *send)
 		.source_stag = send->rkey,
 		.source_to = send->remote_addr,
 	};
+	size_t header_len;
 
 	if (!has_room(conn, 0))
 		return false;
-	add_fpdu(conn, header, ddp_put_read_request(header, conn->tx.request_msn++, &read), NULL, 0,
-		 0, 0);
+	header_len = ddp_put_read_request(header, conn->tx.request_msn++, &read);
+	add_fpdu(conn, header, header_len, NULL, 0, 0, 0);
 	conn->tx.reads_open++;
 	return true;
 }
@@ -283,7 +286,10 @@ struct rc_send *tx_oldest_read(const struct tcp_conn *conn)
 	return NULL;
 }
 
-/* A request that was wrong when it was posted has its turn: it ends the connection. Whether that happened. */
+/*
+ * A request that was wrong when it was posted has its turn: it ends the connection. Whether that
+ * happened.
+ */
 static bool fail_bad_request(struct tcp_conn *conn)
 {
 	const struct rc_sendq *sq = &conn_qp(conn)->sq;
@@ -320,15 +326,15 @@ int tx_add_answer(struct tcp_conn *conn, const struct rdmap_read_request *reques
 }
 
 /*
- * FPDUs of the oldest answer. Its memory is looked up here for the addresses; transmit holds it while the socket
- * copies. False: the region is gone, and the connection has ended.
+ * FPDUs of the oldest answer. Its memory is looked up here for the addresses; transmit holds it
+ * while the socket copies. False: the region is gone, and the connection has ended.
  */
 static bool build_answer(struct tcp_conn *conn)
 {
 	struct tx *tx = &conn->tx;
 	struct read_response *answer = &tx->answers[tx->answers_head % conn->ird];
 	const struct rdmap_read_request *request = &answer->request;
-	size_t most = max_payload(conn, DDP_TAGGED_LEN), len;
+	size_t most = max_payload(conn, DDP_TAGGED_LEN), len, header_len;
 	uint32_t begin = answer->done;
 	struct rc_region *region = NULL;
 	enum rc_fault fault;
@@ -353,11 +359,10 @@ static bool build_answer(struct tcp_conn *conn)
 		if (!has_room(conn, len))
 			break;
 		piece.length = (uint32_t)len;
-		add_fpdu(conn, header,
-			 ddp_put_tagged(header, RDMAP_READ_RESPONSE,
-					answer->done + len == request->size, request->sink_stag,
-					request->sink_to + answer->done, len),
-			 &piece, 1, 0, len);
+		header_len = ddp_put_tagged(header, RDMAP_READ_RESPONSE,
+					    answer->done + len == request->size, request->sink_stag,
+					    request->sink_to + answer->done, len);
+		add_fpdu(conn, header, header_len, &piece, 1, 0, len);
 		answer->done += (uint32_t)len;
 	} while (answer->done < request->size);
 	if (region)
@@ -423,7 +428,10 @@ static ssize_t send_burst(struct tcp_conn *conn)
 	return sent < 0 ? -errno : sent;
 }
 
-/* Hand the burst to the socket; memory of the peer's reads is held meanwhile. Bytes taken or -errno. */
+/*
+ * Hand the burst to the socket; memory of the peer's reads is held meanwhile. Bytes taken or
+ * -errno.
+ */
 static ssize_t transmit(struct tcp_conn *conn)
 {
 	struct tx *tx = &conn->tx;
@@ -488,7 +496,10 @@ bool tx_run(struct tcp_conn *conn)
 			break; /* the socket is full */
 		any = true;
 	}
-	/* Left on until it is found in vain: a stream that fills the socket again and again costs no system call for this. */
+	/*
+	 * Left on until it is found in vain: a stream that fills the socket again and again costs
+	 * no system call for this.
+	 */
 	if (more)
 		conn_watch(conn, conn->events | EPOLLOUT);
 	else if ((conn->events & EPOLLOUT) && !any)

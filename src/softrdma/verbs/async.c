@@ -109,8 +109,7 @@ void async_retire(struct ibv_context *ibcontext, const void *object, struct asyn
 	struct list *pos, *tmp;
 
 	pthread_mutex_lock(&context->async_lock);
-	list_for_each_safe(pos, tmp, &context->async_events)
-	{
+	list_for_each_safe (pos, tmp, &context->async_events) {
 		struct queued_event *queued = container_of(pos, struct queued_event, link);
 
 		/* Its count stays on the descriptor: a reader finds no event and waits on. */

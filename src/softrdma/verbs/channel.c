@@ -103,7 +103,8 @@ static struct soft_cq *take_event(struct soft_channel *channel)
 	return cq;
 }
 
-int soft_ibv_get_cq_event(struct ibv_comp_channel *ibchannel, struct ibv_cq **ibcq, void **cq_context)
+int soft_ibv_get_cq_event(struct ibv_comp_channel *ibchannel, struct ibv_cq **ibcq,
+			  void **cq_context)
 {
 	struct soft_channel *channel = container_of(ibchannel, struct soft_channel, channel);
 	bool blocks = !(fcntl(ibchannel->fd, F_GETFL) & O_NONBLOCK);

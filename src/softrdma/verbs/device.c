@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Devices: one for each network interface that is up; their contexts, and what they say of themselves. */
+/*
+ * Devices: one for each network interface that is up; their contexts, and what they say of
+ * themselves.
+ */
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -40,8 +43,7 @@ static struct soft_device *find_device(const char *ifname)
 {
 	struct list *pos;
 
-	list_for_each(pos, &devices)
-	{
+	list_for_each (pos, &devices) {
 		struct soft_device *device = container_of(pos, struct soft_device, link);
 
 		if (!strcmp(device->ifname, ifname))
@@ -96,7 +98,7 @@ int soft_get_devices(struct ibv_device ***list)
 		return -errno;
 	while (names[room].if_index)
 		room++;
-	*list = calloc((size_t)room + 1, sizeof(**list));
+	*list = calloc((size_t)room + 1, sizeof(struct ibv_device *));
 	if (!*list) {
 		if_freenameindex(names);
 		return -ENOMEM;
@@ -238,7 +240,7 @@ static int gather_gids(struct soft_device *device, union ibv_gid gids[MAX_GIDS])
 		for (each = all; each && count < MAX_GIDS; each = each->ifa_next) {
 			union ibv_gid gid;
 
-			if (!each->ifa_addr || strcmp(each->ifa_name, device->ifname))
+			if (!each->ifa_addr || strcmp(each->ifa_name, device->ifname) != 0)
 				continue;
 			if (!round && each->ifa_addr->sa_family == AF_PACKET) {
 				gid_from_mac(&gids[0],
@@ -432,17 +434,17 @@ ssize_t soft__ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_en
 	if ((size_t)count > max)
 		return -EINVAL;
 	for (int i = 0; i < count; i++)
-		fill_gid_entry(device, &gids[i], (uint32_t)i, (char *)entries + (size_t)i * entry_size,
-			       entry_size);
+		fill_gid_entry(device, &gids[i], (uint32_t)i,
+			       (char *)entries + (size_t)i * entry_size, entry_size);
 	return count;
 }
 
-int soft_ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index, unsigned *type)
+int soft_ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index,
+			    unsigned *type)
 {
 	union ibv_gid gids[MAX_GIDS];
 
-	if (port != SOFT_PORT ||
-	    index >= (unsigned)gather_gids(to_device(context->device), gids)) {
+	if (port != SOFT_PORT || index >= (unsigned)gather_gids(to_device(context->device), gids)) {
 		errno = EINVAL;
 		return -1;
 	}

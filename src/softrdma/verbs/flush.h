@@ -5,7 +5,10 @@
 
 struct soft_qp;
 
-/* Note that @qp holds requests back; its lock is held. Somebody will send them: a poll, a waiter or the progress thread. */
+/*
+ * Note that @qp holds requests back; its lock is held. Somebody will send them: a poll, a waiter or
+ * the progress thread.
+ */
 void flush_later(struct soft_qp *qp);
 
 /* Forget @qp, which is about to go. */

@@ -11,14 +11,14 @@
 #include "verbs.h"
 
 /* What the device offers; at least siw's limits. */
-#define SOFT_MAX_WR     32768
-#define SOFT_MAX_CQE    (4 * 1024 * 1024)
-#define SOFT_MAX_RD     128
-#define SOFT_MAX_MSG    0xffffffffu
-#define SOFT_MAX_QP     65536
-#define SOFT_MAX_MR     (1 << 20)
-#define SOFT_PORT       1
-#define SOFT_PKEY       0xffff
+#define SOFT_MAX_WR  32768
+#define SOFT_MAX_CQE (4 * 1024 * 1024)
+#define SOFT_MAX_RD  128
+#define SOFT_MAX_MSG 0xffffffffu
+#define SOFT_MAX_QP  65536
+#define SOFT_MAX_MR  (1 << 20)
+#define SOFT_PORT    1
+#define SOFT_PKEY    0xffff
 
 /* ---- device and context ---- */
 
@@ -35,7 +35,7 @@ struct soft_context {
 	struct list async_events; /* under async_lock */
 	pthread_mutex_t async_lock;
 	pthread_cond_t async_acked;
-	atomic_int objects; /* PDs, CQs and channels that need this context */
+	atomic_int objects;         /* PDs, CQs and channels that need this context */
 	struct verbs_context verbs; /* last: it grows upward */
 };
 
@@ -51,7 +51,10 @@ int soft_query_device_ex(struct ibv_context *context, const struct ibv_query_dev
 
 /* ---- asynchronous events ---- */
 
-/* What an object needs so that its destruction can wait for its events to be acknowledged. Under the context's async_lock. */
+/*
+ * What an object needs so that its destruction can wait for its events to be acknowledged. Under
+ * the context's async_lock.
+ */
 struct async_count {
 	unsigned taken; /* by ibv_get_async_event */
 	unsigned acked;
@@ -73,12 +76,14 @@ struct rc_region {
 	struct ibv_mr mr;
 	uint64_t iova;
 	unsigned access;
-	bool invalidated;   /* by a peer: remote access has ended. Under the table's lock */
-	atomic_uint holders; /* copies in flight */
-	struct list link;    /* in the table */
+	bool invalidated;       /* by a peer: remote access has ended. Under the table's lock */
+	atomic_uint holders;    /* copies in flight */
+	struct rc_region *next; /* in the table */
 };
 
-/* Check a local scatter/gather list: every key known here, of @pd, within bounds and with @access. */
+/*
+ * Check a local scatter/gather list: every key known here, of @pd, within bounds and with @access.
+ */
 bool region_covers(struct ibv_pd *pd, const struct ibv_sge *sge, unsigned num_sge, unsigned access);
 
 /* ---- completions ---- */
@@ -208,7 +213,7 @@ struct soft_qp {
 	struct async_count async;
 	struct list link;           /* in the table of queue pairs, under its lock */
 	struct list unflushed_link; /* in the list of queue pairs to flush, under its lock */
-	unsigned sent_at; /* the send CQ's poll count at the last send: see soft_post_send */
+	unsigned sent_at;   /* the send CQ's poll count at the last send: see soft_post_send */
 	unsigned held_back; /* requests queued since then */
 };
 
@@ -222,7 +227,10 @@ int soft_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr
 
 /* Complete every request with a flush error; the lock is held and the state is ERR. */
 void qp_flush(struct soft_qp *qp);
-/* Let a queue pair's queued sends go and look for what arrived; locks it. Whether something was done. */
+/*
+ * Let a queue pair's queued sends go and look for what arrived; locks it. Whether something was
+ * done.
+ */
 bool qp_drive(struct soft_qp *qp);
 /* Send what is queued; locks it. */
 void qp_send_queued(struct soft_qp *qp);

@@ -7,7 +7,7 @@
 #include "flush.h"
 #include "objects.h"
 
-#define MAX_HELD_BACK       16        /* requests that may wait to leave together */
+#define MAX_HELD_BACK       16 /* requests that may wait to leave together */
 #define MAX_HELD_BACK_BYTES (32 << 10)
 
 /* ---- send requests ---- */
@@ -103,8 +103,9 @@ static void enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr)
 }
 
 /*
- * The first request after a poll leaves at once, for latency. Those behind it are held back to leave together, for rate:
- * until the program polls, MAX_HELD_BACK have gathered, or the progress thread comes by.
+ * The first request after a poll leaves at once, for latency. Those behind it are held back to
+ * leave together, for rate: until the program polls, MAX_HELD_BACK have gathered, or the progress
+ * thread comes by.
  */
 static void send_now_or_later(struct soft_qp *qp)
 {

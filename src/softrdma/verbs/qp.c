@@ -29,8 +29,7 @@ static struct soft_qp *find(uint32_t num)
 
 	if (!table.last_num)
 		return NULL; /* never used: the buckets are not there yet */
-	list_for_each(pos, bucket)
-	{
+	list_for_each (pos, bucket) {
 		struct soft_qp *qp = container_of(pos, struct soft_qp, link);
 
 		if (qp->rc.qp_num == num)
@@ -210,7 +209,8 @@ struct ibv_qp *soft_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *at
 	list_init(&qp->srq_waiting);
 	list_init(&qp->unflushed_link);
 	error = sendq_init(&qp->rc.sq, &attr->cap);
-	if (!error && !qp->srq && recvq_init(&qp->rq, attr->cap.max_recv_wr, attr->cap.max_recv_sge))
+	if (!error && !qp->srq &&
+	    recvq_init(&qp->rq, attr->cap.max_recv_wr, attr->cap.max_recv_sge))
 		error = ENOMEM;
 	if (!error)
 		error = insert(qp);
@@ -500,7 +500,10 @@ void rc_failed(struct rc_qp *rc, struct rc_send *send, enum ibv_wc_status status
 		send->state = RC_SEND_DONE;
 		send->status = (uint8_t)status;
 	}
-	/* Predecessors of the one to blame are flushed before it completes: order is kept by the queue. */
+	/*
+	 * Predecessors of the one to blame are flushed before it completes: order is kept by the
+	 * queue.
+	 */
 	qp_flush(qp);
 	if (error && error != ECONNRESET)
 		raise_event(qp, IBV_EVENT_QP_FATAL);

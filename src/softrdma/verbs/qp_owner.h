@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What the CM does with queue pairs. It knows them by number: a program may destroy its QP and its id in any order. */
+/*
+ * What the CM does with queue pairs. It knows them by number: a program may destroy its QP and its
+ * id in any order.
+ */
 #ifndef SOFTRDMA_VERBS_QP_OWNER_H
 #define SOFTRDMA_VERBS_QP_OWNER_H
 
@@ -9,23 +12,28 @@
 #include "../wire/mpa.h"
 
 /*
- * Who wants to hear of a connection's life. Called with the queue pair's lock held, from any thread: must do no more than
- * progress_defer.
+ * Who wants to hear of a connection's life. Called with the queue pair's lock held, from any
+ * thread: must do no more than progress_defer.
  */
 struct qp_owner {
-	void (*opened)(struct qp_owner *owner);           /* responder: the first FPDU arrived */
-	void (*ended)(struct qp_owner *owner, int error); /* once; 0: orderly, by the peer or by disconnect */
+	void (*opened)(struct qp_owner *owner); /* responder: the first FPDU arrived */
+	void (*ended)(struct qp_owner *owner,
+		      int error); /* once; 0: orderly, by the peer or by disconnect */
 };
 
 /*
- * Connect queue pair @qp_num over the socket @fd; the state becomes RTS (from INIT, RTR or RTS: programs that drive
- * ibv_modify_qp themselves have been there already). Takes @fd over on success. -ENOENT: there is no such queue pair;
- * -EISCONN: it has a connection; -EINVAL: it is in a state that cannot connect.
+ * Connect queue pair @qp_num over the socket @fd; the state becomes RTS (from INIT, RTR or RTS:
+ * programs that drive ibv_modify_qp themselves have been there already). Takes @fd over on success.
+ * -ENOENT: there is no such queue pair; -EISCONN: it has a connection; -EINVAL: it is in a state
+ * that cannot connect.
  */
 int qp_attach(uint32_t qp_num, int fd, const struct mpa_agreed *agreed, bool initiator,
 	      struct qp_owner *owner);
 
-/* An orderly end from this side: requests are flushed, the peer sees the end; ended() is called. Nothing if there is no connection. */
+/*
+ * An orderly end from this side: requests are flushed, the peer sees the end; ended() is called.
+ * Nothing if there is no connection.
+ */
 void qp_disconnect(uint32_t qp_num);
 
 /* @owner hears nothing more. */

@@ -11,58 +11,49 @@
 
 /* All regions of the process, by key: keys are random, so a peer cannot guess a neighbour's. */
 static struct {
-	pthread_mutex_t lock; /* guards all below and every region's link and rights; a leaf */
-	struct list *buckets;
-	uint32_t mask;
+	pthread_mutex_t lock; /* guards all below and every region's next and rights; a leaf */
+	struct rc_region **buckets;
+	uint32_t size; /* a power of two */
 	uint32_t count;
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static struct list *bucket_of(struct list *buckets, uint32_t mask, uint32_t key)
+/* Where the link to the region of this key is, or would be. The table must have buckets. */
+static struct rc_region **place_of(uint32_t key)
 {
-	return &buckets[(key ^ key >> 8) & mask];
+	struct rc_region **link = &table.buckets[(key ^ key >> 8) & (table.size - 1)];
+
+	while (*link && (*link)->mr.rkey != key)
+		link = &(*link)->next;
+	return link;
 }
 
 static struct rc_region *find(uint32_t key)
 {
-	struct list *pos, *bucket;
-
-	if (!table.buckets)
-		return NULL;
-	bucket = bucket_of(table.buckets, table.mask, key);
-	list_for_each(pos, bucket)
-	{
-		struct rc_region *region = container_of(pos, struct rc_region, link);
-
-		if (region->mr.rkey == key)
-			return region;
-	}
-	return NULL;
+	return table.size ? *place_of(key) : NULL;
 }
 
 /* Keep about one region per bucket. */
 static int grow(void)
 {
-	uint32_t size = table.buckets ? (table.mask + 1) * 2 : FIRST_BUCKETS;
-	struct list *buckets = malloc(size * sizeof(*buckets));
+	struct rc_region **old = table.buckets;
+	uint32_t old_size = table.size, size = old_size ? old_size * 2 : FIRST_BUCKETS;
+	struct rc_region **buckets = calloc(size, sizeof(struct rc_region *));
 
 	if (!buckets)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < size; i++)
-		list_init(&buckets[i]);
-	for (uint32_t i = 0; table.buckets && i <= table.mask; i++) {
-		struct list *pos, *tmp;
+	table.buckets = buckets;
+	table.size = size;
+	for (uint32_t i = 0; i < old_size; i++) {
+		while (old[i]) {
+			struct rc_region *region = old[i];
+			struct rc_region **link = place_of(region->mr.rkey);
 
-		list_for_each_safe(pos, tmp, &table.buckets[i])
-		{
-			struct rc_region *region = container_of(pos, struct rc_region, link);
-
-			list_del(pos);
-			list_add_tail(bucket_of(buckets, size - 1, region->mr.rkey), pos);
+			old[i] = region->next;
+			region->next = *link;
+			*link = region;
 		}
 	}
-	free(table.buckets);
-	table.buckets = buckets;
-	table.mask = size - 1;
+	free(old);
 	return 0;
 }
 
@@ -70,9 +61,10 @@ static int insert(struct rc_region *region)
 {
 	uint32_t key;
 
-	if ((!table.buckets || table.count > table.mask) && grow() && !table.buckets)
-		return -ENOMEM;
 	if (table.count >= SOFT_MAX_MR)
+		return -ENOMEM;
+	/* Without memory a table that is there already just becomes fuller. */
+	if (table.count == table.size && grow() && !table.size)
 		return -ENOMEM;
 	do {
 		if (getrandom(&key, sizeof(key), 0) != sizeof(key))
@@ -80,7 +72,8 @@ static int insert(struct rc_region *region)
 		/* Index 0 is kept free: hardware refuses STag 0. */
 	} while (key >> 8 == 0 || find(key));
 	region->mr.lkey = region->mr.rkey = key;
-	list_add_tail(bucket_of(table.buckets, table.mask, key), &region->link);
+	region->next = NULL;
+	*place_of(key) = region;
 	table.count++;
 	return 0;
 }
@@ -157,7 +150,7 @@ int soft_ibv_dereg_mr(struct ibv_mr *mr)
 	struct soft_pd *pd = container_of(mr->pd, struct soft_pd, pd);
 
 	pthread_mutex_lock(&table.lock);
-	list_del(&region->link);
+	*place_of(mr->rkey) = region->next;
 	table.count--;
 	pthread_mutex_unlock(&table.lock);
 	/* Holders are inside one copy or system call that does not block: this is short. */

@@ -43,7 +43,8 @@ void rc_sge_scatter(const struct ibv_sge *sge, unsigned num_sge, uint64_t offset
 	}
 }
 
-void rc_sge_gather(const struct ibv_sge *sge, unsigned num_sge, uint64_t offset, void *data, size_t len)
+void rc_sge_gather(const struct ibv_sge *sge, unsigned num_sge, uint64_t offset, void *data,
+		   size_t len)
 {
 	struct iovec iov[RC_MAX_SGE];
 	char *to = data;

@@ -64,9 +64,8 @@ int soft_ibv_query_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr)
 	struct soft_srq *srq = to_srq(ibsrq);
 
 	pthread_mutex_lock(&srq->lock);
-	*attr = (struct ibv_srq_attr){.max_wr = srq->queue.depth,
-				      .max_sge = srq->queue.max_sge,
-				      .srq_limit = srq->limit};
+	*attr = (struct ibv_srq_attr){
+		.max_wr = srq->queue.depth, .max_sge = srq->queue.max_sge, .srq_limit = srq->limit};
 	pthread_mutex_unlock(&srq->lock);
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The operations of a context: what the header's inline functions call. What the device does not offer is answered with
- * EOPNOTSUPP; slots that the header checks for NULL itself stay empty.
+ * The operations of a context: what the header's inline functions call. What the device does not
+ * offer is answered with EOPNOTSUPP; slots that the header checks for NULL itself stay empty.
  */
 #include <errno.h>
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The software device's verbs, each with the signature and the error convention of its ibv_ namesake. The interposer
- * calls these for objects that belong to the software device; see is_soft_*.
+ * The software device's verbs, each with the signature and the error convention of its ibv_
+ * namesake. The interposer calls these for objects that belong to the software device; see
+ * is_soft_*.
  */
 #ifndef SOFTRDMA_VERBS_H
 #define SOFTRDMA_VERBS_H
@@ -29,8 +30,8 @@ static inline bool is_soft_context(const struct ibv_context *context)
 /* ---- devices: one for each interface that is up, loopback included ---- */
 
 /*
- * The software devices as of now, in *@list (to be freed with free(); the devices themselves live for ever). Returns their
- * number or -errno.
+ * The software devices as of now, in *@list (to be freed with free(); the devices themselves live
+ * for ever). Returns their number or -errno.
  */
 int soft_get_devices(struct ibv_device ***list);
 
@@ -38,7 +39,8 @@ int soft_get_devices(struct ibv_device ***list);
 struct ibv_device *soft_device_by_index(unsigned ifindex);
 
 /*
- * The device's shared context, opened once and kept: what cm ids and rdma_get_devices show. NULL and errno on failure.
+ * The device's shared context, opened once and kept: what cm ids and rdma_get_devices show. NULL
+ * and errno on failure.
  */
 struct ibv_context *soft_shared_context(struct ibv_device *device);
 
@@ -56,7 +58,8 @@ int soft__ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t 
 ssize_t soft__ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
 				  size_t max, uint32_t flags, size_t entry_size);
 /* 0 = IB/RoCE v1 in rdma-core's private enumeration. */
-int soft_ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index, unsigned *type);
+int soft_ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index,
+			    unsigned *type);
 int soft_ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey);
 int soft_ibv_get_pkey_index(struct ibv_context *context, uint8_t port, __be16 pkey);
 int soft_ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event);

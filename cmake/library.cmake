@@ -16,11 +16,11 @@ function(ibmsg_shared_library name)
     # clang leaves the sanitizer's symbols to the program.
     target_link_options(${name} PRIVATE -Wl,-z,undefs)
   endif()
-  target_include_directories(${name} INTERFACE
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 
   install(TARGETS ${name} EXPORT ${name}Targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   if(ARG_HEADERS)
+    target_include_directories(${name} INTERFACE
+      $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     install(FILES ${ARG_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
     ibmsg_check_headers(${name} ${ARG_HEADERS})
   endif()
@@ -28,6 +28,8 @@ function(ibmsg_shared_library name)
   set(PC_NAME ${name})
   set(PC_DESCRIPTION ${ARG_DESCRIPTION})
   list(JOIN ARG_REQUIRES " " PC_REQUIRES)
+  # Relative, because the prefix is chosen when it is installed, and may be moved.
+  file(RELATIVE_PATH PC_TO_PREFIX /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)
   configure_file(${PROJECT_SOURCE_DIR}/cmake/library.pc.in lib${name}.pc @ONLY)
   install(FILES ${CMAKE_CURRENT_BINARY_DIR}/lib${name}.pc
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -43,6 +43,12 @@ check_host() {
   ((${#missing[@]} == 0)) || skip "please install: ${missing[*]}"
 }
 
+# check_netdev NAME: older QEMUs lack some.
+check_netdev() {
+  [[ $'\n'$(qemu-system-x86_64 -netdev help 2>/dev/null)$'\n' == *$'\n'"$1"$'\n'* ]] ||
+    skip "this QEMU has no -netdev $1"
+}
+
 # The initrd has no libraries, so a dynamic busybox would not do.
 host_busybox() {
   local path

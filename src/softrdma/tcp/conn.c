@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The life of an iWARP connection: attached to its queue pair, then waiting for its end alone. */
 #include <errno.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>

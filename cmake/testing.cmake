@@ -34,6 +34,11 @@ function(ibmsg_vm_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
+  # The guest gives up first, and says why.
+  math(EXPR limit "${ARG_TIMEOUT} - 30")
+  list(APPEND options --timeout ${limit})
   ibmsg_test(vm.${name} LABEL vm TIMEOUT ${ARG_TIMEOUT}
     COMMAND ${PROJECT_SOURCE_DIR}/tests/vm/guest ${options} -- ${ARG_COMMAND})
+  # vm.prepare has the time to make the guest's kernel.
+  set_tests_properties(vm.${name} PROPERTIES FIXTURES_REQUIRED guest_kernel)
 endfunction()

@@ -159,6 +159,8 @@ bool tx_run(struct tcp_conn *conn);
 bool tx_is_pending(const struct tcp_conn *conn);
 /* Open the direction: say ready-to-receive if that was agreed, then what is queued. */
 void tx_open(struct tcp_conn *conn);
+/* Whether something has to leave before the answer to a read that comes now. */
+bool tx_has_answers(const struct tcp_conn *conn);
 /* Answer a peer's read. -ENOMEM; -EPROTO: more than we agreed to hold. */
 int tx_add_answer(struct tcp_conn *conn, const struct rdmap_read_request *request);
 /* Best effort: a Terminate, unless an FPDU is half out. */
@@ -173,6 +175,8 @@ void rx_init(struct tcp_conn *conn);
 void rx_fini(struct tcp_conn *conn);
 /* Take what the socket has, within a budget. Whether anything came. May end the connection. */
 bool rx_run(struct tcp_conn *conn);
+/* What a peer is told of its read that may not be. */
+uint16_t rx_read_fault(enum rc_fault fault);
 /* A receive was posted: give it what is held, and go on. */
 void rx_resume(struct tcp_conn *conn);
 

@@ -102,7 +102,7 @@ static uint16_t write_fault(enum rc_fault fault)
 	}
 }
 
-static uint16_t read_fault(enum rc_fault fault)
+uint16_t rx_read_fault(enum rc_fault fault)
 {
 	switch (fault) {
 	case RC_FAULT_BOUNDS:
@@ -349,9 +349,11 @@ static enum outcome end_read_request(struct tcp_conn *conn)
 	if (read->size) {
 		region = rc_region_get(conn_qp(conn), read->source_stag, read->source_to,
 				       read->size, IBV_ACCESS_REMOTE_READ, &mem, &fault);
-		if (!region)
-			return fail(conn, read_fault(fault));
-		rc_region_put(region);
+		/* Behind others it ends the connection in its turn, so that the peer knows which one it was. */
+		if (!region && !tx_has_answers(conn))
+			return fail(conn, rx_read_fault(fault));
+		if (region)
+			rc_region_put(region);
 	}
 	error = tx_add_answer(conn, read);
 	if (error)

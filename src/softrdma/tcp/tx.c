@@ -311,6 +311,11 @@ static bool fail_bad_request(struct tcp_conn *conn)
 
 /* ---- answers to the peer's reads ---- */
 
+bool tx_has_answers(const struct tcp_conn *conn)
+{
+	return conn->tx.left || has_answers(&conn->tx);
+}
+
 int tx_add_answer(struct tcp_conn *conn, const struct rdmap_read_request *request)
 {
 	struct tx *tx = &conn->tx;
@@ -327,7 +332,7 @@ int tx_add_answer(struct tcp_conn *conn, const struct rdmap_read_request *reques
 
 /*
  * FPDUs of the oldest answer. Its memory is looked up here for the addresses; transmit holds it
- * while the socket copies. False: the region is gone, and the connection has ended.
+ * while the socket copies. False: that may not be read, and the connection has ended.
  */
 static bool build_answer(struct tcp_conn *conn)
 {
@@ -345,7 +350,7 @@ static bool build_answer(struct tcp_conn *conn)
 				       request->source_to + begin, request->size - begin,
 				       IBV_ACCESS_REMOTE_READ, &mem, &fault);
 		if (!region) {
-			conn_fail(conn, TERM_RDMAP_INVALID_STAG, false, NULL, IBV_WC_WR_FLUSH_ERR);
+			conn_fail(conn, rx_read_fault(fault), false, NULL, IBV_WC_WR_FLUSH_ERR);
 			return false;
 		}
 	}

@@ -23,6 +23,7 @@
 #define HITS_TO_YIELD  16     /* data found by pollers so often: they drive */
 #define LOOK_EVERY     8      /* empty polls between two looks at the whole DATA set */
 #define EVENTS_AT_ONCE 64
+#define CM_AT_ONCE     16 /* CM callbacks in a row, then data and timers have their turn */
 
 enum mode { WATCH, YIELD };
 
@@ -143,13 +144,13 @@ static bool dispatch(enum progress_set set)
 
 static void dispatch_cm(void)
 {
-	bool more;
+	bool more = true;
 
-	do {
+	for (int i = 0; i < CM_AT_ONCE && more; i++) {
 		progress_lock(PROGRESS_CM);
 		more = dispatch(PROGRESS_CM);
 		progress_unlock(PROGRESS_CM);
-	} while (more);
+	}
 }
 
 /* If another thread is dispatching, it does the work. */

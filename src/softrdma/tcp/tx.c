@@ -265,6 +265,9 @@ static void settle(struct tcp_conn *conn)
 {
 	struct rc_qp *qp = conn_qp(conn);
 
+	/* Reads whose answers overtook the rest of the burst: their slots may be others' by now. */
+	if ((int32_t)(conn->tx.settled - qp->sq.head) < 0)
+		conn->tx.settled = qp->sq.head;
 	while (conn->tx.settled != qp->sq.next) {
 		struct rc_send *send = rc_send_at(&qp->sq, conn->tx.settled++);
 

@@ -306,7 +306,7 @@ static void fill_device_attr(struct ibv_device *device, struct ibv_device_attr *
 		.max_qp_rd_atom = SOFT_MAX_RD,
 		.max_res_rd_atom = SOFT_MAX_RD * SOFT_MAX_QP,
 		.max_qp_init_rd_atom = SOFT_MAX_RD,
-		.atomic_cap = IBV_ATOMIC_NONE,
+		.atomic_cap = IBV_ATOMIC_GLOB /* between two softrdma ends */,
 		.max_srq = SOFT_MAX_QP,
 		.max_srq_wr = SOFT_MAX_WR,
 		.max_srq_sge = RC_MAX_SGE,

@@ -13,21 +13,26 @@
 /* ---- send requests ---- */
 
 struct opcode_rule {
-	bool offered;
+	enum { NOT_OFFERED, OFFERED, EXTENDED /* to peers that take it */ } offer;
 	unsigned local_access; /* of the pieces */
 	enum ibv_wc_opcode wc;
 };
 
 static const struct opcode_rule opcode_rules[] = {
-	[IBV_WR_RDMA_WRITE] = {true, 0, IBV_WC_RDMA_WRITE},
-	[IBV_WR_SEND] = {true, 0, IBV_WC_SEND},
-	[IBV_WR_SEND_WITH_INV] = {true, 0, IBV_WC_SEND},
-	[IBV_WR_RDMA_READ] = {true, IBV_ACCESS_LOCAL_WRITE, IBV_WC_RDMA_READ},
+	[IBV_WR_RDMA_WRITE] = {OFFERED, 0, IBV_WC_RDMA_WRITE},
+	[IBV_WR_RDMA_WRITE_WITH_IMM] = {EXTENDED, 0, IBV_WC_RDMA_WRITE},
+	[IBV_WR_SEND] = {OFFERED, 0, IBV_WC_SEND},
+	[IBV_WR_SEND_WITH_IMM] = {EXTENDED, 0, IBV_WC_SEND},
+	[IBV_WR_SEND_WITH_INV] = {OFFERED, 0, IBV_WC_SEND},
+	[IBV_WR_RDMA_READ] = {OFFERED, IBV_ACCESS_LOCAL_WRITE, IBV_WC_RDMA_READ},
+	[IBV_WR_ATOMIC_CMP_AND_SWP] = {EXTENDED, IBV_ACCESS_LOCAL_WRITE, IBV_WC_COMP_SWAP},
+	[IBV_WR_ATOMIC_FETCH_AND_ADD] = {EXTENDED, IBV_ACCESS_LOCAL_WRITE, IBV_WC_FETCH_ADD},
 };
 
 static const struct opcode_rule *rule_of(unsigned opcode)
 {
-	if (opcode >= sizeof(opcode_rules) / sizeof(*opcode_rules) || !opcode_rules[opcode].offered)
+	if (opcode >= sizeof(opcode_rules) / sizeof(*opcode_rules) ||
+	    opcode_rules[opcode].offer == NOT_OFFERED)
 		return NULL;
 	return &opcode_rules[opcode];
 }
@@ -44,15 +49,18 @@ static uint64_t total_length(const struct ibv_sge *sge, int num_sge)
 /* Errors are positive, as verbs return them. */
 static int check_send(const struct soft_qp *qp, const struct ibv_send_wr *wr)
 {
+	const struct opcode_rule *rule = rule_of(wr->opcode);
 	const struct rc_sendq *sq = &qp->rc.sq;
 
-	if (!rule_of(wr->opcode))
+	if (!rule || (rule->offer == EXTENDED && !qp->rc.extended))
 		return EOPNOTSUPP;
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->cap.max_send_sge)
 		return EINVAL;
 	if ((wr->send_flags & IBV_SEND_INLINE) &&
-	    (wr->opcode == IBV_WR_RDMA_READ ||
+	    (rc_is_answered(wr->opcode) ||
 	     total_length(wr->sg_list, wr->num_sge) > qp->cap.max_inline_data))
+		return EINVAL;
+	if (rc_is_atomic(wr->opcode) && total_length(wr->sg_list, wr->num_sge) != sizeof(uint64_t))
 		return EINVAL;
 	if (sq->tail - sq->head == sq->depth)
 		return ENOMEM;
@@ -88,6 +96,11 @@ static void enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr)
 		.fence = wr->send_flags & IBV_SEND_FENCE,
 		.sge = (struct ibv_sge *)(send + 1),
 	};
+	if (rc_is_atomic(wr->opcode)) {
+		send->rkey = wr->wr.atomic.rkey;
+		send->compare_add = wr->wr.atomic.compare_add;
+		send->swap = wr->wr.atomic.swap;
+	}
 	if (length > SOFT_MAX_MSG) {
 		send->status = IBV_WC_LOC_LEN_ERR;
 	} else if (wr->send_flags & IBV_SEND_INLINE) {

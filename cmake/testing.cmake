@@ -17,7 +17,7 @@ function(ibmsg_unit_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
   add_executable(test_${name} ${ARG_SOURCES})
   target_link_libraries(test_${name} PRIVATE ${ARG_LIBS} cmocka)
-  set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/tests)
   ibmsg_test(unit.${name} LABEL unit COMMAND test_${name})
 endfunction()
 
@@ -34,6 +34,11 @@ function(ibmsg_vm_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
+  # The guest gives up first, and says why.
+  math(EXPR limit "${ARG_TIMEOUT} - 30")
+  list(APPEND options --timeout ${limit})
   ibmsg_test(vm.${name} LABEL vm TIMEOUT ${ARG_TIMEOUT}
     COMMAND ${PROJECT_SOURCE_DIR}/tests/vm/guest ${options} -- ${ARG_COMMAND})
+  # vm.prepare has the time to make the guest's kernel.
+  set_tests_properties(vm.${name} PROPERTIES FIXTURES_REQUIRED guest_kernel)
 endfunction()

@@ -75,17 +75,24 @@ update_lists() {
 # cache_build RELEASE. Old package lists name packages that the mirror no longer has, hence the second attempt.
 cache_build() {
   local release=$1 status=0
-  if cache_make "$release"; then return; fi
-  update_lists
-  release=$(kernel_release)
-  if cache_use "$release"; then return; fi
   cache_make "$release" || status=$?
-  ((status != 0)) || return 0
-  say "the kernel $release could not be made; the end of $CACHE/make-kernel.log:"
+  if ((status == 77)); then
+    update_lists
+    release=$(kernel_release)
+    if cache_use "$release"; then return; fi
+    status=0
+    cache_make "$release" || status=$?
+  fi
+  ((status == 0)) || cache_do_without "$release" "$status"
+}
+
+# cache_do_without RELEASE STATUS: an older kernel is better than none.
+cache_do_without() {
+  say "the kernel $1 could not be made; the end of $CACHE/make-kernel.log:"
   tail -n 10 "$CACHE/make-kernel.log" >&2
   if cache_use_newest; then
     say "using ${ENTRY##*/} instead"
-  elif ((status == 77)); then
+  elif (($2 == 77)); then
     skip "its packages could not be downloaded, and there is no kernel in the cache"
   else
     exit "$EXIT_GUEST"

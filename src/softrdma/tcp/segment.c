@@ -5,6 +5,8 @@
 
 #include <errno.h>
 
+#include "../../common/log.h"
+#include "../strict.h"
 #include "held.h"
 
 /* ---- what ends a connection ---- */
@@ -67,6 +69,10 @@ static enum outcome begin_recv(struct tcp_conn *conn)
 		return GO_ON;
 	/* Messages keep their order: behind a held one, all are held. */
 	rx->recv = list_is_empty(&rx->held) ? rc_recv_begin(conn_qp(conn)) : NULL;
+	if (!rx->recv && is_strict()) {
+		log_error("strict: %s: a message found no receive", conn->name);
+		return segment_fail(conn, TERM_DDP_NO_BUFFER);
+	}
 	if (!rx->recv && !held_begin(conn))
 		return BLOCKED;
 	rx->recv_begun = true;
@@ -79,8 +85,10 @@ static enum outcome begin_send(struct tcp_conn *conn)
 	struct rx *rx = &conn->rx;
 	const struct ddp_header *segment = &rx->segment;
 
-	if (begin_recv(conn) == BLOCKED)
-		return BLOCKED;
+	enum outcome outcome = begin_recv(conn);
+
+	if (outcome != GO_ON)
+		return outcome;
 	if (!rx->recv) {
 		rx->sink = SINK_HELD;
 		return held_make_room(conn, segment->payload_len) ? GO_ON : BLOCKED;

@@ -6,6 +6,8 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "../../common/log.h"
+#include "../strict.h"
 #include "../wire/crc32c.h"
 #include "conn.h"
 
@@ -292,10 +294,16 @@ static bool is_write_open(const struct tcp_conn *conn)
 	       rc_is_write(rc_send_at(sq, sq->next)->opcode);
 }
 
+/* On iWARP the acceptor must not speak before the initiator has. */
+static bool is_out_of_turn(const struct tcp_conn *conn)
+{
+	return is_strict() && !conn->initiator && !conn->heard && !conn->rtr;
+}
+
 /* May the next request begin? */
 static bool may_begin(const struct tcp_conn *conn, const struct rc_send *send)
 {
-	if (send->status != IBV_WC_SUCCESS)
+	if (send->status != IBV_WC_SUCCESS || is_out_of_turn(conn))
 		return false;
 	if (rc_is_write(send->opcode) && is_answer_open(conn))
 		return false;
@@ -369,8 +377,13 @@ static bool fail_bad_request(struct tcp_conn *conn)
 		status = send->status;
 	else if (rc_is_answered(send->opcode) && !conn->ord)
 		status = IBV_WC_LOC_QP_OP_ERR; /* no read was agreed on */
+	else if (is_out_of_turn(conn))
+		status = IBV_WC_LOC_QP_OP_ERR;
 	else
 		return false;
+	if (is_out_of_turn(conn))
+		log_error("strict: %s: the acceptor sends before the initiator's first message",
+			  conn->name);
 	conn_fail(conn, TERM_NONE, false, send, status);
 	return true;
 }

@@ -3,9 +3,12 @@
 #include <errno.h>
 #include <string.h>
 
+#include "../../common/log.h"
+#include "../strict.h"
 #include "../uncancel.h"
 #include "flush.h"
 #include "objects.h"
+#include "post.h"
 
 #define MAX_HELD_BACK       16 /* requests that may wait to leave together */
 #define MAX_HELD_BACK_BYTES (32 << 10)
@@ -44,6 +47,20 @@ static uint64_t total_length(const struct ibv_sge *sge, int num_sge)
 	for (int i = 0; i < num_sge; i++)
 		total += sge[i].length;
 	return total;
+}
+
+/* Hardware reads into one piece, through a key that grants remote writes. */
+static bool is_strict_read(const struct soft_qp *qp, const struct rc_send *send)
+{
+	if (send->num_sge > 1)
+		log_error("strict: QP 0x%x: a READ into %u pieces; iWARP hardware takes one",
+			  qp->rc.qp_num, send->num_sge);
+	else if (!region_covers(qp->qp.pd, send->sge, send->num_sge, IBV_ACCESS_REMOTE_WRITE))
+		log_error("strict: QP 0x%x: the sink of a READ lacks IBV_ACCESS_REMOTE_WRITE",
+			  qp->rc.qp_num);
+	else
+		return true;
+	return false;
 }
 
 /* Errors are positive, as verbs return them. */
@@ -110,6 +127,9 @@ static void enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr)
 		if (!region_covers(qp->qp.pd, send->sge, send->num_sge,
 				   rule_of(wr->opcode)->local_access))
 			send->status = IBV_WC_LOC_PROT_ERR;
+		else if (is_strict() && send->opcode == IBV_WR_RDMA_READ &&
+			 !is_strict_read(qp, send))
+			send->status = IBV_WC_LOC_PROT_ERR;
 	}
 	sq->tail++;
 	qp->held_back++;
@@ -135,29 +155,51 @@ static void send_now_or_later(struct soft_qp *qp)
 	}
 }
 
-int soft_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+int post_check_state(const struct soft_qp *qp)
 {
-	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
-	int error = 0;
+	switch (qp->rc.state) {
+	case IBV_QPS_RTS:
+	case IBV_QPS_SQD:
+	case IBV_QPS_ERR: /* to be flushed */
+		return 0;
+	default:
+		return EINVAL;
+	}
+}
 
-	UNCANCELLABLE;
-	pthread_mutex_lock(&qp->rc.lock);
-	if (qp->rc.state != IBV_QPS_RTS && qp->rc.state != IBV_QPS_SQD &&
-	    qp->rc.state != IBV_QPS_ERR) {
-		error = EINVAL;
-		*bad = wr;
-	}
-	for (; wr && !error; wr = wr->next) {
-		error = check_send(qp, wr);
-		if (error)
-			*bad = wr;
-		else
-			enqueue(qp, wr);
-	}
+int post_enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr)
+{
+	int error = check_send(qp, wr);
+
+	if (!error)
+		enqueue(qp, wr);
+	return error;
+}
+
+void post_go(struct soft_qp *qp)
+{
 	if (qp->rc.state == IBV_QPS_ERR)
 		qp_flush(qp);
 	else if (qp->rc.transport && qp->rc.sq.next != qp->rc.sq.tail)
 		send_now_or_later(qp);
+}
+
+int soft_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
+	int error;
+
+	UNCANCELLABLE;
+	pthread_mutex_lock(&qp->rc.lock);
+	error = post_check_state(qp);
+	if (error)
+		*bad = wr;
+	for (; wr && !error; wr = wr->next) {
+		error = post_enqueue(qp, wr);
+		if (error)
+			*bad = wr;
+	}
+	post_go(qp);
 	pthread_mutex_unlock(&qp->rc.lock);
 	return error;
 }

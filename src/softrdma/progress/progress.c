@@ -465,6 +465,7 @@ static void check_pollers(struct ticks *ticks)
 		atomic_store(&progress.hits, 0);
 		atomic_store(&progress.mode, WATCH);
 		ticks->stale = 0;
+		flush_sends(); /* of whoever still saw YIELD, and counts on a tick */
 	}
 }
 

@@ -176,6 +176,8 @@ bool tx_run(struct tcp_conn *conn);
 bool tx_is_pending(const struct tcp_conn *conn);
 /* Open the direction: say ready-to-receive if that was agreed, then what is queued. */
 void tx_open(struct tcp_conn *conn);
+/* Whether something has to leave before the answer to a request that comes now. */
+bool tx_has_answers(const struct tcp_conn *conn);
 /* Answer a peer's read or atomic. -ENOMEM; -EPROTO: more than we agreed to hold. */
 int tx_add_answer(struct tcp_conn *conn, const struct answer *answer);
 /* Best effort: a Terminate, unless an FPDU is half out. */

@@ -42,7 +42,7 @@ static uint16_t write_fault(enum rc_fault fault)
 	}
 }
 
-static uint16_t read_fault(enum rc_fault fault)
+uint16_t segment_read_fault(enum rc_fault fault)
 {
 	switch (fault) {
 	case RC_FAULT_BOUNDS:
@@ -299,10 +299,11 @@ static enum outcome end_atomic_request(struct tcp_conn *conn)
 		return segment_fail(conn, TERM_RDMAP_OPCODE);
 	region = rc_region_get(conn_qp(conn), request->stag, request->to, sizeof(uint64_t),
 			       IBV_ACCESS_REMOTE_ATOMIC, &mem, &fault);
-	if (!region)
-		return segment_fail(conn, read_fault(fault));
-	rc_region_put(region);
-	if ((uintptr_t)mem % sizeof(uint64_t))
+	if (!region && !tx_has_answers(conn))
+		return segment_fail(conn, segment_read_fault(fault));
+	if (region)
+		rc_region_put(region);
+	if (request->to % sizeof(uint64_t))
 		return segment_fail(conn, TERM_RDMAP_BOUNDS);
 	return add_answer(conn, &answer);
 }
@@ -318,9 +319,12 @@ static enum outcome end_read_request(struct tcp_conn *conn)
 	if (read->size) {
 		region = rc_region_get(conn_qp(conn), read->source_stag, read->source_to,
 				       read->size, IBV_ACCESS_REMOTE_READ, &mem, &fault);
-		if (!region)
-			return segment_fail(conn, read_fault(fault));
-		rc_region_put(region);
+		/* Behind others it ends the connection in its turn: the peer knows which one it
+		 * was. */
+		if (!region && !tx_has_answers(conn))
+			return segment_fail(conn, segment_read_fault(fault));
+		if (region)
+			rc_region_put(region);
 	}
 	return add_answer(conn, &answer);
 }

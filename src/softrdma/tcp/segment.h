@@ -17,6 +17,9 @@ enum outcome segment_begin(struct tcp_conn *conn);
 /* All of it is in place and its CRC is right: it takes effect. */
 enum outcome segment_end(struct tcp_conn *conn);
 
+/* What a peer is told of its read or atomic that may not be. */
+uint16_t segment_read_fault(enum rc_fault fault);
+
 /* The segment at hand is wrong: tell the peer, with the offending header. ENDED. */
 enum outcome segment_fail(struct tcp_conn *conn, uint16_t code);
 

@@ -10,6 +10,7 @@
 #include "../strict.h"
 #include "../wire/crc32c.h"
 #include "conn.h"
+#include "segment.h"
 
 #define STAGE_SIZE     4096
 #define STAGE_SIZE_CRC (72 << 10) /* all is copied: the CRC is of the very bytes that leave */
@@ -390,17 +391,26 @@ static bool fail_bad_request(struct tcp_conn *conn)
 
 /* ---- answers to the peer's reads and atomics ---- */
 
-/* The memory was found aligned and permitted when the request came. False: it is gone since. */
-static bool execute(struct tcp_conn *conn, struct answer *answer)
+bool tx_has_answers(const struct tcp_conn *conn)
+{
+	return conn->tx.left || has_answers(&conn->tx);
+}
+
+/* False: that memory may not be reached, or not any more. */
+static bool execute(struct tcp_conn *conn, struct answer *answer, enum rc_fault *fault)
 {
 	const struct rdmap_atomic_request request = answer->atomic;
 	struct rc_region *region;
-	enum rc_fault fault;
 	uint64_t value;
 	void *mem;
 
 	region = rc_region_get(conn_qp(conn), request.stag, request.to, sizeof(value),
-			       IBV_ACCESS_REMOTE_ATOMIC, &mem, &fault);
+			       IBV_ACCESS_REMOTE_ATOMIC, &mem, fault);
+	if (region && (uintptr_t)mem % sizeof(value)) {
+		rc_region_put(region);
+		*fault = RC_FAULT_BOUNDS; /* registered at an odd address under an even one */
+		region = NULL;
+	}
 	if (!region)
 		return false;
 	if (request.op == RDMAP_FETCH_ADD) {
@@ -424,6 +434,7 @@ int tx_add_answer(struct tcp_conn *conn, const struct answer *answer)
 {
 	struct tx *tx = &conn->tx;
 	struct answer *last;
+	enum rc_fault fault;
 
 	if (tx->answers_tail - tx->answers_head >= conn->ird)
 		return -EPROTO;
@@ -433,7 +444,7 @@ int tx_add_answer(struct tcp_conn *conn, const struct answer *answer)
 		return -ENOMEM;
 	last = &tx->answers[tx->answers_tail % conn->ird];
 	*last = *answer;
-	if (last->kind == ANSWER_ATOMIC && !has_answers(tx) && !execute(conn, last))
+	if (last->kind == ANSWER_ATOMIC && !has_answers(tx) && !execute(conn, last, &fault))
 		return -EFAULT;
 	tx->answers_tail++;
 	return 0;
@@ -444,10 +455,11 @@ static bool build_atomic_answer(struct tcp_conn *conn)
 	struct tx *tx = &conn->tx;
 	struct answer *answer = &tx->answers[tx->answers_head % conn->ird];
 	uint8_t header[FPDU_LENGTH_LEN + DDP_MAX_HEADER];
+	enum rc_fault fault;
 	size_t header_len;
 
-	if (answer->kind == ANSWER_ATOMIC && !execute(conn, answer)) {
-		conn_fail(conn, TERM_RDMAP_INVALID_STAG, false, NULL, IBV_WC_WR_FLUSH_ERR);
+	if (answer->kind == ANSWER_ATOMIC && !execute(conn, answer, &fault)) {
+		conn_fail(conn, segment_read_fault(fault), false, NULL, IBV_WC_WR_FLUSH_ERR);
 		return false;
 	}
 	header_len = ddp_put_atomic_response(header, tx->result_msn++, &answer->result);
@@ -458,7 +470,7 @@ static bool build_atomic_answer(struct tcp_conn *conn)
 
 /*
  * FPDUs of the oldest answer, to a read. Its memory is looked up here for the addresses; transmit
- * holds it while the socket copies. False: the region is gone, and the connection has ended.
+ * holds it while the socket copies. False: that may not be read, and the connection has ended.
  */
 static bool build_read_answer(struct tcp_conn *conn)
 {
@@ -476,7 +488,8 @@ static bool build_read_answer(struct tcp_conn *conn)
 				       request->source_to + begin, request->size - begin,
 				       IBV_ACCESS_REMOTE_READ, &mem, &fault);
 		if (!region) {
-			conn_fail(conn, TERM_RDMAP_INVALID_STAG, false, NULL, IBV_WC_WR_FLUSH_ERR);
+			conn_fail(conn, segment_read_fault(fault), false, NULL,
+				  IBV_WC_WR_FLUSH_ERR);
 			return false;
 		}
 	}

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Asynchronous events of a context. */
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "../../common/log.h"
+#include "../uncancel.h"
 #include "objects.h"
 
 struct queued_event {
@@ -50,27 +53,52 @@ static struct async_count *count_of(const struct ibv_async_event *event)
 	}
 }
 
-int soft_ibv_get_async_event(struct ibv_context *ibcontext, struct ibv_async_event *event)
+/* One off the descriptor's count; the lock is held, so nobody else takes it meanwhile. */
+static void count_down(const struct ibv_context *ibcontext)
+{
+	struct pollfd fd = {.fd = ibcontext->async_fd, .events = POLLIN};
+	uint64_t one;
+
+	if (poll(&fd, 1, 0) > 0 && read(fd.fd, &one, sizeof(one)) < 0)
+		log_error("asynchronous event: %s", strerror(errno));
+}
+
+/* The oldest event, to be freed; NULL: there is none. */
+static struct queued_event *take_event(struct ibv_context *ibcontext)
 {
 	struct soft_context *context = to_context(ibcontext);
 	struct queued_event *queued = NULL;
-	uint64_t one;
+	struct async_count *count;
+
+	UNCANCELLABLE;
+	pthread_mutex_lock(&context->async_lock);
+	if (!list_is_empty(&context->async_events)) {
+		queued = list_first(&context->async_events, struct queued_event, link);
+		list_del(&queued->link);
+		count_down(ibcontext);
+		count = count_of(&queued->event);
+		if (count)
+			count->taken++;
+	}
+	pthread_mutex_unlock(&context->async_lock);
+	return queued;
+}
+
+int soft_ibv_get_async_event(struct ibv_context *ibcontext, struct ibv_async_event *event)
+{
+	bool blocks = !(fcntl(ibcontext->async_fd, F_GETFL) & O_NONBLOCK);
+	struct pollfd fd = {.fd = ibcontext->async_fd, .events = POLLIN};
+	struct queued_event *queued;
 
 	do {
-		if (read(ibcontext->async_fd, &one, sizeof(one)) != sizeof(one))
+		if (blocks && poll(&fd, 1, -1) < 0)
 			return -1;
-		pthread_mutex_lock(&context->async_lock);
-		if (!list_is_empty(&context->async_events)) {
-			struct async_count *count;
-
-			queued = list_first(&context->async_events, struct queued_event, link);
-			list_del(&queued->link);
-			count = count_of(&queued->event);
-			if (count)
-				count->taken++;
-		}
-		pthread_mutex_unlock(&context->async_lock);
-	} while (!queued);
+		queued = take_event(ibcontext);
+	} while (!queued && blocks);
+	if (!queued) {
+		errno = EAGAIN;
+		return -1;
+	}
 	*event = queued->event;
 	free(queued);
 	return 0;
@@ -108,13 +136,14 @@ void async_retire(struct ibv_context *ibcontext, const void *object, struct asyn
 	struct soft_context *context = to_context(ibcontext);
 	struct list *pos, *tmp;
 
+	UNCANCELLABLE;
 	pthread_mutex_lock(&context->async_lock);
 	list_for_each_safe (pos, tmp, &context->async_events) {
 		struct queued_event *queued = container_of(pos, struct queued_event, link);
 
-		/* Its count stays on the descriptor: a reader finds no event and waits on. */
 		if ((const void *)queued->event.element.qp == object) {
 			list_del(pos);
+			count_down(ibcontext);
 			free(queued);
 		}
 	}

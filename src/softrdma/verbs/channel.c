@@ -57,14 +57,17 @@ static void count_up(struct soft_channel *channel)
 		log_error("completion channel: %s", strerror(errno));
 }
 
-static void count_down(struct soft_channel *channel)
+/* Whether there was one. Nobody else takes it meanwhile: the channel's lock is held. */
+static bool count_down(struct soft_channel *channel)
 {
 	struct pollfd fd = {.fd = channel->channel.fd, .events = POLLIN};
 	uint64_t one;
 
-	/* Somebody may have read it already, and finds no event then. */
-	if (poll(&fd, 1, 0) > 0 && read(channel->channel.fd, &one, sizeof(one)) < 0)
+	if (poll(&fd, 1, 0) <= 0)
+		return false;
+	if (read(channel->channel.fd, &one, sizeof(one)) < 0)
 		log_error("completion channel: %s", strerror(errno));
+	return true;
 }
 
 void channel_signal(struct soft_channel *channel, struct soft_cq *cq)
@@ -85,13 +88,13 @@ void channel_forget(struct soft_channel *channel, struct soft_cq *cq)
 	pthread_mutex_unlock(&channel->lock);
 }
 
-/* The next event, whose count on the descriptor the caller has read. NULL: its CQ is gone. */
+/* The next event; NULL: another thread was faster, or its CQ is gone. */
 static struct soft_cq *take_event(struct soft_channel *channel)
 {
 	struct soft_cq *cq = NULL;
 
 	pthread_mutex_lock(&channel->lock);
-	if (!list_is_empty(&channel->events)) {
+	if (count_down(channel) && !list_is_empty(&channel->events)) {
 		cq = list_first(&channel->events, struct soft_cq, event_link);
 		list_del(&cq->event_link);
 		/* Other CQs have their turn before this one's next event. */
@@ -109,22 +112,21 @@ int soft_ibv_get_cq_event(struct ibv_comp_channel *ibchannel, struct ibv_cq **ib
 	struct soft_channel *channel = container_of(ibchannel, struct soft_channel, channel);
 	bool blocks = !(fcntl(ibchannel->fd, F_GETFL) & O_NONBLOCK);
 	struct soft_cq *cq;
-	uint64_t one;
 
 	do {
-		if (blocks) {
-			int error = progress_wait(ibchannel->fd, -1);
+		int error = blocks ? progress_wait(ibchannel->fd, -1) : 0;
 
-			if (error) {
-				errno = -error;
-				return -1;
-			}
+		if (error) {
+			errno = -error;
+			return -1;
 		}
 		UNCANCELLABLE;
-		if (read(ibchannel->fd, &one, sizeof(one)) != sizeof(one))
-			return -1;
 		cq = take_event(channel);
-	} while (!cq);
+	} while (!cq && blocks);
+	if (!cq) {
+		errno = EAGAIN;
+		return -1;
+	}
 	*ibcq = &cq->cq;
 	*cq_context = cq->cq.cq_context;
 	return 0;

@@ -123,7 +123,8 @@ static void enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr)
 	} else if (wr->send_flags & IBV_SEND_INLINE) {
 		copy_inline(send, wr);
 	} else {
-		memcpy(send->sge, wr->sg_list, send->num_sge * sizeof(*send->sge));
+		if (send->num_sge)
+			memcpy(send->sge, wr->sg_list, send->num_sge * sizeof(*send->sge));
 		if (!region_covers(qp->qp.pd, send->sge, send->num_sge,
 				   rule_of(wr->opcode)->local_access))
 			send->status = IBV_WC_LOC_PROT_ERR;

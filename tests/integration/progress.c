@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: MIT */
+/* One-sided traffic and posted requests go on while programs do something else. */
+#include "pair.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define ROUNDS 200
+
+static const struct pair_options options = {.bytes = MIB};
+
+/* ---- peers that make no verbs call ---- */
+
+static void peer_connect(struct side *side, uint16_t port)
+{
+	side_resolve(side, port);
+	side_equip(side, &options);
+	fill(side->buf, side->size, 8);
+	side_connect(side, &options);
+	side_await_established(side);
+}
+
+static void run_pause(uint16_t port)
+{
+	struct side side = {0};
+
+	peer_connect(&side, port);
+	for (;;)
+		pause();
+}
+
+/* Spins on its memory: repeats the first byte in the second. */
+static void run_spin(uint16_t port)
+{
+	struct side side = {0};
+
+	peer_connect(&side, port);
+	for (;;)
+		poke(side.buf + 1, peek(side.buf));
+}
+
+/* Posts and never calls again. */
+static void run_post_and_sleep(uint16_t port)
+{
+	struct side side = {0};
+
+	peer_connect(&side, port);
+	for (unsigned i = 0; i < 50; i++)
+		side_send(&side, i, 0, 1000 + i);
+	for (;;)
+		pause();
+}
+
+/* The same with more than a socket takes. */
+static void run_post_much_and_sleep(uint16_t port)
+{
+	struct side side = {0};
+
+	peer_connect(&side, port);
+	for (unsigned i = 0; i < 50; i++)
+		side_send(&side, i, 0, MIB);
+	for (;;)
+		pause();
+}
+
+static const struct peer_role roles[] = {
+	{"pause", run_pause},
+	{"spin", run_spin},
+	{"post", run_post_and_sleep},
+	{"post-much", run_post_much_and_sleep},
+};
+
+struct host {
+	struct rdma_event_channel *channel;
+	struct rdma_cm_id *listener;
+	struct side side;
+	pid_t pid;
+};
+
+static void host_open(struct host *host, const char *role)
+{
+	struct sockaddr_storage at;
+
+	memset(host, 0, sizeof(*host));
+	test_address(&at, 0);
+	host->channel = rdma_create_event_channel();
+	host->listener = listen_at(host->channel, &at, 4);
+	host->pid = peer_start(role, rdma_get_src_port(host->listener));
+	side_accept(&host->side, host->channel, &options);
+	cm_expect(host->side.channel, RDMA_CM_EVENT_ESTABLISHED);
+}
+
+static void host_close(struct host *host)
+{
+	peer_kill(host->pid);
+	side_close(&host->side);
+	rdma_destroy_id(host->listener);
+	rdma_destroy_event_channel(host->channel);
+}
+
+static void transfer(struct host *host, enum ibv_wr_opcode opcode, size_t at, uint32_t len)
+{
+	side_post(&host->side, &(struct request){.opcode = opcode,
+						 .id = 1,
+						 .at = at,
+						 .remote_at = at,
+						 .len = len,
+						 .flags = IBV_SEND_SIGNALED});
+	cq_expect(host->side.send_cq, 1, IBV_WC_SUCCESS);
+}
+
+static void test_target_asleep_in_pause_is_read_and_written(void **state)
+{
+	struct host host;
+
+	(void)state;
+	host_open(&host, "pause");
+	transfer(&host, IBV_WR_RDMA_READ, 0, MIB);
+	assert_true(is_filled(host.side.buf, MIB, 8));
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		fill(host.side.buf, 4096, i);
+		transfer(&host, IBV_WR_RDMA_WRITE, 0, 4096);
+		memset(host.side.buf, 0, 4096);
+		transfer(&host, IBV_WR_RDMA_READ, 0, 4096);
+		assert_true(is_filled(host.side.buf, 4096, i));
+	}
+	host_close(&host);
+}
+
+static void test_target_spinning_on_memory_is_read_and_written(void **state)
+{
+	struct host host;
+
+	(void)state;
+	host_open(&host, "spin");
+	for (unsigned i = 1; i <= ROUNDS; i++) {
+		uint64_t end = now_ms() + WAIT_MS;
+		uint8_t value = (uint8_t)(i * 7 + 1);
+
+		host.side.buf[0] = value;
+		transfer(&host, IBV_WR_RDMA_WRITE, 0, 1);
+		do {
+			transfer(&host, IBV_WR_RDMA_READ, 1, 1);
+			assert_true(now_ms() < end);
+		} while (host.side.buf[1] != value);
+	}
+	host_close(&host);
+}
+
+static void test_posted_requests_leave_though_nobody_calls_again(void **state)
+{
+	struct host host;
+
+	(void)state;
+	host_open(&host, "post");
+	for (unsigned i = 0; i < 50; i++)
+		side_recv(&host.side, i, 0, 2000);
+	for (unsigned i = 0; i < 50; i++)
+		assert_int_equal(cq_expect(host.side.recv_cq, i, IBV_WC_SUCCESS).byte_len, 1000 + i);
+	host_close(&host);
+}
+
+static void test_large_posted_requests_leave_though_nobody_calls_again(void **state)
+{
+	struct host host;
+
+	(void)state;
+	host_open(&host, "post-much");
+	for (unsigned i = 0; i < 50; i++) {
+		side_recv(&host.side, i, 0, MIB);
+		cq_expect(host.side.recv_cq, i, IBV_WC_SUCCESS);
+		assert_true(is_filled(host.side.buf, MIB, 8));
+	}
+	host_close(&host);
+}
+
+/* ---- in one process ---- */
+
+/* A moment between a poll and a post, of every length: the program polled, so somebody thinks that it will again. */
+static void test_request_posted_at_any_moment_after_a_poll_leaves(void **state)
+{
+	struct pair pair;
+	struct ibv_wc wc;
+
+	(void)state;
+	pair_open(&pair, &options);
+	for (unsigned i = 0; i < 300; i++) {
+		const uint8_t *there = pair.server.buf + i;
+		uint64_t end = now_ms() + WAIT_MS;
+
+		ibv_poll_cq(pair.client.send_cq, 1, &wc);
+		usleep(i);
+		pair.client.buf[i] = 1;
+		/* The first leaves at once, the second may be held back. */
+		side_post(&pair.client, &(struct request){.opcode = IBV_WR_RDMA_WRITE, .len = 0});
+		side_post(&pair.client, &(struct request){.opcode = IBV_WR_RDMA_WRITE,
+							  .at = i,
+							  .remote_at = i,
+							  .len = 1});
+		while (!peek(there) && now_ms() < end)
+			continue;
+		assert_true(peek(there));
+	}
+	pair_close(&pair);
+}
+
+static void test_both_write_64_mib_and_neither_polls_without_deadlock(void **state)
+{
+	struct pair_options large = {.bytes = 64 * MIB};
+	uint64_t end = now_ms() + WAIT_MS;
+	struct request request = {.opcode = IBV_WR_RDMA_WRITE,
+				  .id = 1,
+				  .len = 32 * MIB,
+				  .remote_at = 32 * MIB,
+				  .flags = IBV_SEND_SIGNALED};
+	const uint8_t *last[2];
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair, &large);
+	fill(pair.client.buf, 32 * MIB, 1);
+	fill(pair.server.buf, 32 * MIB, 2);
+	pair.client.buf[32 * MIB - 1] = pair.server.buf[32 * MIB - 1] = 0xff;
+	for (unsigned i = 0; i < 2; i++) { /* 64 MiB each way */
+		side_post(&pair.client, &request);
+		side_post(&pair.server, &request);
+	}
+	last[0] = pair.client.buf + 64 * MIB - 1;
+	last[1] = pair.server.buf + 64 * MIB - 1;
+	while ((peek(last[0]) != 0xff || peek(last[1]) != 0xff) && now_ms() < end)
+		usleep(1000);
+	for (unsigned i = 0; i < 2; i++) {
+		cq_expect(pair.client.send_cq, 1, IBV_WC_SUCCESS);
+		cq_expect(pair.server.send_cq, 1, IBV_WC_SUCCESS);
+	}
+	side_settle(&pair.client);
+	side_settle(&pair.server);
+	assert_true(is_filled(pair.client.buf + 32 * MIB, 32 * MIB - 1, 2));
+	assert_true(is_filled(pair.server.buf + 32 * MIB, 32 * MIB - 1, 1));
+	pair_close(&pair);
+}
+
+/* Only the first pair's CQ is polled, and it has nothing; the other pair's traffic is one-sided at a target in this process. */
+static void test_poller_of_one_cq_does_not_hold_up_the_other(void **state)
+{
+	const uint8_t *last;
+	uint64_t end = now_ms() + WAIT_MS;
+	struct pair polled, other;
+	struct ibv_wc wc;
+
+	(void)state;
+	pair_open(&polled, &options);
+	pair_open(&other, &options);
+	last = other.server.buf + MIB - 1;
+	memset(other.client.buf, 1, MIB);
+	for (unsigned i = 0; i < 32; i++)
+		side_post(&other.client,
+			  &(struct request){.opcode = IBV_WR_RDMA_WRITE, .id = i, .len = MIB});
+	while (!peek(last) && now_ms() < end)
+		assert_int_equal(ibv_poll_cq(polled.client.send_cq, 1, &wc), 0);
+	assert_int_equal(peek(last), 1);
+	pair_close(&polled);
+	pair_close(&other);
+}
+
+/* A stream that never ends, refilled by whoever comes by; the other pair's messages go back and forth meanwhile. */
+static void test_bulk_stream_does_not_starve_a_ping_pong(void **state)
+{
+	struct request bulk_request = {.opcode = IBV_WR_RDMA_WRITE,
+				       .len = MIB,
+				       .flags = IBV_SEND_SIGNALED};
+	struct pair bulk, small;
+	unsigned megabytes = 0, in_flight = 0;
+	struct ibv_wc wc;
+
+	(void)state;
+	pair_open(&bulk, &options);
+	pair_open(&small, &options);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		for (; in_flight < 16; in_flight++)
+			side_post(&bulk.client, &bulk_request);
+		side_recv(&small.server, i, 0, 64);
+		side_recv(&small.client, i, 64, 64);
+		side_send(&small.client, i, 0, 64);
+		cq_expect(small.server.recv_cq, i, IBV_WC_SUCCESS);
+		side_send(&small.server, i, 64, 64);
+		cq_expect(small.client.recv_cq, i, IBV_WC_SUCCESS);
+		cq_expect(small.client.send_cq, i, IBV_WC_SUCCESS);
+		cq_expect(small.server.send_cq, i, IBV_WC_SUCCESS);
+		while (ibv_poll_cq(bulk.client.send_cq, 1, &wc) > 0) {
+			assert_int_equal(wc.status, IBV_WC_SUCCESS);
+			in_flight--;
+			megabytes++;
+		}
+	}
+	/* Neither starves the other: no more than a few MiB pass per message, and some do. */
+	assert_in_range(megabytes, 1, ROUNDS * 32);
+	pair_close(&bulk);
+	pair_close(&small);
+}
+
+/* Many at once on one CQ, more than a poller looks at each time. */
+static void test_many_queue_pairs_all_make_progress(void **state)
+{
+	enum { PAIRS = 16 };
+	struct pair *pairs = calloc(PAIRS, sizeof(*pairs));
+
+	(void)state;
+	for (unsigned i = 0; i < PAIRS; i++)
+		pair_open(&pairs[i], &options);
+	for (unsigned round = 0; round < 20; round++) {
+		for (unsigned i = 0; i < PAIRS; i++) {
+			side_recv(&pairs[i].server, round, 0, 4096);
+			side_send(&pairs[i].client, round, 0, 4096);
+		}
+		for (unsigned i = PAIRS; i-- > 0;) {
+			cq_expect(pairs[i].server.recv_cq, round, IBV_WC_SUCCESS);
+			cq_expect(pairs[i].client.send_cq, round, IBV_WC_SUCCESS);
+		}
+	}
+	for (unsigned i = 0; i < PAIRS; i++)
+		pair_close(&pairs[i]);
+	free(pairs);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_target_asleep_in_pause_is_read_and_written),
+		cmocka_unit_test(test_target_spinning_on_memory_is_read_and_written),
+		cmocka_unit_test(test_posted_requests_leave_though_nobody_calls_again),
+		cmocka_unit_test(test_large_posted_requests_leave_though_nobody_calls_again),
+		cmocka_unit_test(test_request_posted_at_any_moment_after_a_poll_leaves),
+		cmocka_unit_test(test_both_write_64_mib_and_neither_polls_without_deadlock),
+		cmocka_unit_test(test_poller_of_one_cq_does_not_hold_up_the_other),
+		cmocka_unit_test(test_bulk_stream_does_not_starve_a_ping_pong),
+		cmocka_unit_test(test_many_queue_pairs_all_make_progress),
+	};
+
+	peer_main(argc, argv, roles, ARRAY_SIZE(roles));
+	return cmocka_run_group_tests_name("progress", tests, NULL, NULL);
+}

@@ -42,6 +42,23 @@
 
 struct rc_qp;
 
+/* What the requests have in common, for a transport. */
+static inline bool rc_is_atomic(unsigned opcode)
+{
+	return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+static inline bool rc_is_write(unsigned opcode)
+{
+	return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+/* Requests that complete when the peer has answered. */
+static inline bool rc_is_answered(unsigned opcode)
+{
+	return opcode == IBV_WR_RDMA_READ || rc_is_atomic(opcode);
+}
+
 /* ---- what verbs shows a transport ---- */
 
 enum rc_send_state {
@@ -101,6 +118,7 @@ struct rc_qp {
 	enum ibv_qp_state state;
 	struct rc_sendq sq;
 	const struct rc_transport *transport; /* NULL while not connected */
+	bool extended;                        /* the peer takes immediate data and atomics */
 	void *conn;                           /* the transport's */
 };
 

@@ -276,9 +276,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_cont
 
 int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
-	if (is_soft_context(cq->context))
-		return EOPNOTSUPP;
-	return SYSTEM(ENOSYS, ibv_resize_cq, cq, cqe);
+	return DISPATCH(is_soft_context(cq->context), ENOSYS, ibv_resize_cq, cq, cqe);
 }
 
 int ibv_destroy_cq(struct ibv_cq *cq)
@@ -325,12 +323,9 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 	return DISPATCH(is_soft_context(pd->context), fail_null(ENOSYS), ibv_create_qp, pd, attr);
 }
 
-/* The extended posting interface is not offered. */
 struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 {
-	if (is_soft_context(qp->context))
-		return NULL;
-	return SYSTEM(NULL, ibv_qp_to_qp_ex, qp);
+	return DISPATCH(is_soft_context(qp->context), NULL, ibv_qp_to_qp_ex, qp);
 }
 
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)

@@ -384,6 +384,7 @@ int tcp_attach(struct rc_qp *qp, int fd, const struct mpa_agreed *agreed, bool i
 	}
 	qp->transport = &tcp_transport;
 	qp->conn = conn;
+	qp->extended = conn->soft;
 	log_info("%s: connected by TCP, QP 0x%x, %s, crc %s, peer %s, ird %u ord %u", conn->name,
 		 qp->qp_num, initiator ? "initiator" : "responder", conn->crc ? "on" : "off",
 		 conn->soft ? "softrdma" : "foreign", conn->ird, conn->ord);

@@ -16,11 +16,22 @@
 
 #define TX_IOV 64
 
-/* A peer's read that is being answered. */
-struct read_response {
-	struct rdmap_read_request request;
-	uint32_t done; /* bytes put into bursts */
+/* In the upper half of an Immediate Data message: it belongs to the Send that follows. */
+#define IMMEDIATE_OF_SEND (1ull << 32)
+
+/* A peer's read or atomic that is being answered. */
+struct answer {
+	enum { ANSWER_READ, ANSWER_ATOMIC, ANSWER_ATOMIC_DONE } kind;
+	uint32_t done; /* bytes of a read put into bursts */
+	union {
+		struct rdmap_read_request read;
+		struct rdmap_atomic_request atomic;
+		struct rdmap_atomic_response result; /* ANSWER_ATOMIC_DONE */
+	};
 };
+
+/* Of the request at the head of the send queue: what comes next. */
+enum tx_phase { TX_HEAD, TX_DATA, TX_TAIL };
 
 /*
  * Sending. FPDUs are gathered into a burst: headers, trailers and short payloads are copied into
@@ -39,12 +50,14 @@ struct tx {
 	size_t left; /* bytes of the burst not yet taken by the socket */
 
 	uint32_t send_msn;    /* of the next Send */
-	uint32_t request_msn; /* of the next Read Request */
-	uint32_t offset;      /* bytes of the send at sq.next that are in bursts */
+	uint32_t request_msn; /* of the next Read or Atomic Request */
+	uint32_t result_msn;  /* of the next Atomic Response */
+	enum tx_phase phase;  /* of the send at sq.next */
+	uint32_t offset;      /* its bytes that are in bursts */
 	uint32_t settled;     /* sends before this index have left */
-	uint32_t reads_open;  /* Read Requests unanswered */
+	uint32_t reads_open;  /* reads and atomics unanswered */
 
-	struct read_response *answers; /* a ring of conn.ird; made when first needed */
+	struct answer *answers; /* a ring of conn.ird; made when first needed */
 	uint32_t answers_head, answers_tail;
 	/* The memory that the burst at hand answers from, to be checked again if it has to wait. */
 	uint32_t burst_stag;
@@ -84,6 +97,10 @@ struct rx {
 	bool recv_begun;      /* a Send is in progress */
 	uint32_t recv_done;   /* bytes of its whole segments */
 	uint32_t read_done;   /* bytes of the answer to our oldest read */
+	bool write_open;      /* a Write is in progress */
+	uint32_t write_done;  /* bytes of the last Write, for the immediate data that follows */
+	bool has_imm;         /* the Send to come has immediate data: */
+	uint32_t imm;
 	uint8_t terminate[4];
 
 	struct list held; /* the last one may be incomplete */
@@ -159,15 +176,15 @@ bool tx_run(struct tcp_conn *conn);
 bool tx_is_pending(const struct tcp_conn *conn);
 /* Open the direction: say ready-to-receive if that was agreed, then what is queued. */
 void tx_open(struct tcp_conn *conn);
-/* Whether something has to leave before the answer to a read that comes now. */
+/* Whether something has to leave before the answer to a request that comes now. */
 bool tx_has_answers(const struct tcp_conn *conn);
-/* Answer a peer's read. -ENOMEM; -EPROTO: more than we agreed to hold. */
-int tx_add_answer(struct tcp_conn *conn, const struct rdmap_read_request *request);
+/* Answer a peer's read or atomic. -ENOMEM; -EPROTO: more than we agreed to hold. */
+int tx_add_answer(struct tcp_conn *conn, const struct answer *answer);
 /* Best effort: a Terminate, unless an FPDU is half out. */
 void tx_terminate(struct tcp_conn *conn, uint16_t code, const uint8_t *offending, size_t len,
 		  uint16_t segment_len);
-/* Our oldest read that is unanswered, NULL if there is none. */
-struct rc_send *tx_oldest_read(const struct tcp_conn *conn);
+/* Our oldest read or atomic that is unanswered, NULL if there is none. */
+struct rc_send *tx_oldest_request(const struct tcp_conn *conn);
 
 /* ---- rx.c ---- */
 
@@ -175,8 +192,6 @@ void rx_init(struct tcp_conn *conn);
 void rx_fini(struct tcp_conn *conn);
 /* Take what the socket has, within a budget. Whether anything came. May end the connection. */
 bool rx_run(struct tcp_conn *conn);
-/* What a peer is told of its read that may not be. */
-uint16_t rx_read_fault(enum rc_fault fault);
 /* A receive was posted: give it what is held, and go on. */
 void rx_resume(struct tcp_conn *conn);
 

@@ -11,10 +11,10 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include "../../common/log.h"
 #include "../wire/crc32c.h"
 #include "conn.h"
 #include "held.h"
+#include "segment.h"
 
 #define SCRATCH_SIZE   (64 << 10)
 #define DIRECT_MIN     2048 /* payloads with at least so much to come are read into place */
@@ -60,154 +60,11 @@ void rx_fini(struct tcp_conn *conn)
 	free(conn->rx.stash);
 }
 
-/* ---- what ends a connection ---- */
-
-enum outcome { GO_ON, BLOCKED, ENDED };
-
-static enum outcome fail(struct tcp_conn *conn, uint16_t code)
-{
-	conn_fail(conn, code, true, NULL, IBV_WC_WR_FLUSH_ERR);
-	return ENDED;
-}
-
 /* When the layout was not understood no header is attached. */
 static enum outcome fail_bare(struct tcp_conn *conn, uint16_t code)
 {
 	conn_fail(conn, code, false, NULL, IBV_WC_WR_FLUSH_ERR);
 	return ENDED;
-}
-
-/* The receive in progress is to blame: it completes with its own status. */
-static enum outcome fail_recv(struct tcp_conn *conn, struct rc_recv *recv,
-			      enum ibv_wc_status status, uint16_t code)
-{
-	const struct rc_arrival arrival = {.status = status, .opcode = IBV_WC_RECV};
-
-	rc_recv_done(conn_qp(conn), recv, &arrival);
-	conn->rx.recv = NULL;
-	return fail(conn, code);
-}
-
-static uint16_t write_fault(enum rc_fault fault)
-{
-	switch (fault) {
-	case RC_FAULT_BOUNDS:
-		return TERM_DDP_BOUNDS;
-	case RC_FAULT_PD:
-		return TERM_DDP_FOREIGN_STAG;
-	case RC_FAULT_WRAP:
-		return TERM_DDP_TO_WRAP;
-	default:
-		return TERM_DDP_INVALID_STAG; /* DDP has no code for missing rights: as siw */
-	}
-}
-
-uint16_t rx_read_fault(enum rc_fault fault)
-{
-	switch (fault) {
-	case RC_FAULT_BOUNDS:
-		return TERM_RDMAP_BOUNDS;
-	case RC_FAULT_PD:
-		return TERM_RDMAP_FOREIGN_STAG;
-	case RC_FAULT_WRAP:
-		return TERM_RDMAP_TO_WRAP;
-	case RC_FAULT_ACCESS:
-		return TERM_RDMAP_ACCESS;
-	default:
-		return TERM_RDMAP_INVALID_STAG;
-	}
-}
-
-/* ---- a segment begins: where does its payload go? ---- */
-
-static enum outcome begin_send(struct tcp_conn *conn)
-{
-	struct rx *rx = &conn->rx;
-	const struct ddp_header *segment = &rx->segment;
-
-	if (!rx->recv_begun) {
-		/* Messages keep their order: behind a held one, all are held. */
-		rx->recv = list_is_empty(&rx->held) ? rc_recv_begin(conn_qp(conn)) : NULL;
-		if (!rx->recv && !held_begin(conn))
-			return BLOCKED;
-		rx->recv_begun = true;
-		rx->recv_done = 0;
-	}
-	if (!rx->recv) {
-		rx->sink = SINK_HELD;
-		return held_make_room(conn, segment->payload_len) ? GO_ON : BLOCKED;
-	}
-	if (rx->recv->status != IBV_WC_SUCCESS)
-		return fail_recv(conn, rx->recv, rx->recv->status, TERM_DDP_NO_BUFFER);
-	if ((uint64_t)rx->recv_done + segment->payload_len > rx->recv->length)
-		return fail_recv(conn, rx->recv, IBV_WC_LOC_LEN_ERR, TERM_DDP_TOO_LONG);
-	rx->sink = SINK_RECV;
-	return GO_ON;
-}
-
-static enum outcome begin_write(struct tcp_conn *conn)
-{
-	const struct ddp_header *segment = &conn->rx.segment;
-	struct rc_region *region;
-	enum rc_fault fault;
-	void *mem;
-
-	if (!segment->payload_len)
-		return GO_ON;
-	region = rc_region_get(conn_qp(conn), segment->stag, segment->to, segment->payload_len,
-			       IBV_ACCESS_REMOTE_WRITE, &mem, &fault);
-	if (!region)
-		return fail(conn, write_fault(fault));
-	rc_region_put(region);
-	conn->rx.sink = SINK_REGION;
-	return GO_ON;
-}
-
-static enum outcome begin_read_response(struct tcp_conn *conn)
-{
-	struct rx *rx = &conn->rx;
-	const struct ddp_header *segment = &rx->segment;
-	const struct rc_send *send = tx_oldest_read(conn);
-	uint32_t stag;
-	uint64_t to, end;
-
-	if (conn->rtr_read && !segment->payload_len && segment->last)
-		return GO_ON;
-	if (!send)
-		return fail(conn, TERM_RDMAP_OPCODE); /* nobody asked */
-	stag = send->num_sge && send->sge[0].lkey ? send->sge[0].lkey : 1;
-	to = send->num_sge ? send->sge[0].addr : 0;
-	end = (uint64_t)rx->read_done + segment->payload_len;
-	if (segment->stag != stag)
-		return fail(conn, TERM_DDP_INVALID_STAG);
-	if (segment->to != to + rx->read_done || end > send->length ||
-	    segment->last != (end == send->length))
-		return fail(conn, TERM_DDP_BOUNDS);
-	rx->sink = SINK_READ;
-	return GO_ON;
-}
-
-static enum outcome begin_segment(struct tcp_conn *conn)
-{
-	struct rx *rx = &conn->rx;
-
-	rx->sink = SINK_NONE;
-	switch (rx->segment.opcode) {
-	case RDMAP_WRITE:
-		return begin_write(conn);
-	case RDMAP_READ_RESPONSE:
-		return begin_read_response(conn);
-	case RDMAP_SEND:
-	case RDMAP_SEND_INV:
-	case RDMAP_SEND_SE:
-	case RDMAP_SEND_SE_INV:
-		return begin_send(conn);
-	case RDMAP_TERMINATE:
-		rx->sink = SINK_TERMINATE;
-		return GO_ON;
-	default:
-		return GO_ON;
-	}
 }
 
 /* ---- payload ---- */
@@ -231,7 +88,7 @@ static int payload_slices(struct tcp_conn *conn, size_t most, struct iovec *iov,
 		return rc_sge_slice(rx->recv->sge, rx->recv->num_sge, rx->recv_done + rx->done,
 				    most, iov, RC_MAX_SGE, &bytes);
 	case SINK_READ:
-		send = tx_oldest_read(conn);
+		send = tx_oldest_request(conn);
 		return rc_sge_slice(send->sge, send->num_sge, (uint64_t)rx->read_done + rx->done,
 				    most, iov, RC_MAX_SGE, &bytes);
 	case SINK_REGION:
@@ -274,7 +131,7 @@ static enum outcome place(struct tcp_conn *conn, const uint8_t *data, size_t len
 	}
 	count = payload_slices(conn, len, iov, &region);
 	if (count < 0)
-		return fail(conn, TERM_DDP_INVALID_STAG); /* deregistered in the middle */
+		return segment_fail(conn, TERM_DDP_INVALID_STAG); /* deregistered in the middle */
 	for (int i = 0; i < count; i++) {
 		memcpy(iov[i].iov_base, from, iov[i].iov_len);
 		from += iov[i].iov_len;
@@ -285,92 +142,7 @@ static enum outcome place(struct tcp_conn *conn, const uint8_t *data, size_t len
 	return GO_ON;
 }
 
-/* ---- a segment is complete and its CRC is right: it takes effect ---- */
-
-static enum outcome end_send(struct tcp_conn *conn)
-{
-	struct rx *rx = &conn->rx;
-	const struct ddp_header *segment = &rx->segment;
-	bool invalidates =
-		segment->opcode == RDMAP_SEND_INV || segment->opcode == RDMAP_SEND_SE_INV;
-	struct rc_arrival arrival = {
-		.status = IBV_WC_SUCCESS,
-		.opcode = IBV_WC_RECV,
-		.wc_flags = invalidates ? IBV_WC_WITH_INV : 0,
-		.imm_or_key = invalidates ? segment->invalidate_stag : 0,
-		.solicited =
-			segment->opcode == RDMAP_SEND_SE || segment->opcode == RDMAP_SEND_SE_INV,
-	};
-	struct rc_recv *recv = rx->recv;
-
-	rx->recv_done += segment->payload_len;
-	if (!segment->last)
-		return GO_ON;
-	rx->recv_begun = false;
-	if (invalidates && rc_region_invalidate(conn_qp(conn), segment->invalidate_stag))
-		return fail(conn, TERM_RDMAP_NO_INVALIDATE);
-	arrival.length = rx->recv_done;
-	if (!recv) {
-		held_complete(conn, &arrival);
-		return GO_ON;
-	}
-	rx->recv = NULL;
-	rc_recv_done(conn_qp(conn), recv, &arrival);
-	return GO_ON;
-}
-
-static enum outcome end_read_response(struct tcp_conn *conn)
-{
-	struct rx *rx = &conn->rx;
-	struct rc_send *send;
-
-	if (conn->rtr_read && rx->sink == SINK_NONE) {
-		conn->rtr_read = false;
-		return GO_ON;
-	}
-	rx->read_done += rx->segment.payload_len;
-	if (!rx->segment.last)
-		return GO_ON;
-	send = tx_oldest_read(conn);
-	rx->read_done = 0;
-	conn->tx.reads_open--;
-	rc_send_done(conn_qp(conn), send, IBV_WC_SUCCESS);
-	return GO_ON; /* what waited for this read is sent by whoever drives */
-}
-
-static enum outcome end_read_request(struct tcp_conn *conn)
-{
-	const struct rdmap_read_request *read = &conn->rx.segment.read;
-	struct rc_region *region;
-	enum rc_fault fault;
-	void *mem;
-	int error;
-
-	if (read->size) {
-		region = rc_region_get(conn_qp(conn), read->source_stag, read->source_to,
-				       read->size, IBV_ACCESS_REMOTE_READ, &mem, &fault);
-		/* Behind others it ends the connection in its turn, so that the peer knows which one it was. */
-		if (!region && !tx_has_answers(conn))
-			return fail(conn, rx_read_fault(fault));
-		if (region)
-			rc_region_put(region);
-	}
-	error = tx_add_answer(conn, read);
-	if (error)
-		return fail(conn, error == -EPROTO ? TERM_RDMAP_STREAM : TERM_RDMAP_LOCAL);
-	return GO_ON;
-}
-
-/* A Terminate about one of our reads has that read to blame. */
-static enum outcome end_terminate(struct tcp_conn *conn)
-{
-	struct rx *rx = &conn->rx;
-	uint16_t code = terminate_parse(rx->terminate, rx->done);
-	bool about_read = code >> 8 == TERM_RDMAP_INVALID_STAG >> 8;
-
-	conn_terminated(conn, code, about_read ? tx_oldest_read(conn) : NULL);
-	return ENDED;
-}
+/* ---- the stream ---- */
 
 /* The initiator's first FPDU: now this side may speak. */
 static void hear_first(struct tcp_conn *conn)
@@ -382,31 +154,6 @@ static void hear_first(struct tcp_conn *conn)
 	rc_opened(conn_qp(conn));
 	tx_open(conn);
 }
-
-static enum outcome end_segment(struct tcp_conn *conn)
-{
-	struct rx *rx = &conn->rx;
-
-	if (rx->rtr)
-		return GO_ON;
-	switch (rx->segment.opcode) {
-	case RDMAP_READ_RESPONSE:
-		return end_read_response(conn);
-	case RDMAP_READ_REQUEST:
-		return end_read_request(conn);
-	case RDMAP_SEND:
-	case RDMAP_SEND_INV:
-	case RDMAP_SEND_SE:
-	case RDMAP_SEND_SE_INV:
-		return end_send(conn);
-	case RDMAP_TERMINATE:
-		return end_terminate(conn);
-	default:
-		return GO_ON;
-	}
-}
-
-/* ---- the stream ---- */
 
 /* The empty FPDU that may open a peer-to-peer connection. */
 static bool is_ready_to_receive(const struct tcp_conn *conn)
@@ -439,7 +186,7 @@ static enum outcome take_header(struct tcp_conn *conn, const uint8_t **data, siz
 	rx->segment.payload_len = 0;
 	ulpdu = have - FPDU_LENGTH_LEN < rx->ulpdu_len ? have - FPDU_LENGTH_LEN : rx->ulpdu_len;
 	error = rx->rtr ? 0
-			: ddp_parse(rx->header + FPDU_LENGTH_LEN, ulpdu, rx->ulpdu_len, false,
+			: ddp_parse(rx->header + FPDU_LENGTH_LEN, ulpdu, rx->ulpdu_len, conn->soft,
 				    &rx->segment, &why);
 	if (error == -EAGAIN) {
 		rx->header_len = (uint8_t)have;
@@ -454,14 +201,14 @@ static enum outcome take_header(struct tcp_conn *conn, const uint8_t **data, siz
 	*len -= more;
 	rx->header_len = 0;
 	if (!rx->rtr && ddp_order_check(&rx->order, &rx->segment, &why))
-		return fail(conn, why);
+		return segment_fail(conn, why);
 	rx->crc = conn->crc ? crc32c(0, rx->header, FPDU_LENGTH_LEN + rx->segment.header_len) : 0;
 	rx->done = 0;
 	rx->trailer_len = 0;
 	rx->state = RX_PAYLOAD;
 	if (rx->rtr)
 		return GO_ON;
-	return begin_segment(conn);
+	return segment_begin(conn);
 }
 
 static enum outcome take_trailer(struct tcp_conn *conn, const uint8_t **data, size_t *len)
@@ -479,11 +226,11 @@ static enum outcome take_trailer(struct tcp_conn *conn, const uint8_t **data, si
 	if (rx->trailer_len < pad + FPDU_CRC_LEN)
 		return GO_ON;
 	if (conn->crc && crc32c(rx->crc, rx->trailer, pad) != fpdu_get_crc(rx->trailer + pad))
-		return fail(conn, TERM_MPA_CRC);
+		return segment_fail(conn, TERM_MPA_CRC);
 	rx->state = RX_HEADER;
 	if (!conn->heard)
 		hear_first(conn);
-	return conn_is_attached(conn) ? end_segment(conn) : ENDED;
+	return conn_is_attached(conn) ? segment_end(conn) : ENDED;
 }
 
 static enum outcome take_payload(struct tcp_conn *conn, const uint8_t **data, size_t *len)
@@ -510,7 +257,7 @@ static void block(struct tcp_conn *conn, const uint8_t *data, size_t len)
 	uint8_t *stash = len ? malloc(len) : NULL;
 
 	if (len && !stash) {
-		fail(conn, TERM_DDP_NO_BUFFER);
+		segment_fail(conn, TERM_DDP_NO_BUFFER);
 		return;
 	}
 	if (len)
@@ -561,7 +308,7 @@ static ssize_t read_direct(struct tcp_conn *conn, uint8_t *buffer, bool *filled)
 	int count = payload_slices(conn, left, iov, &region);
 
 	if (count < 0) {
-		fail(conn, TERM_DDP_INVALID_STAG);
+		segment_fail(conn, TERM_DDP_INVALID_STAG);
 		return -ECONNABORTED;
 	}
 	iov[count] = (struct iovec){.iov_base = buffer, .iov_len = tail};
@@ -653,7 +400,7 @@ void rx_resume(struct tcp_conn *conn)
 	rx->stash = NULL;
 	rx->blocked = false;
 	/* The segment that had to wait begins again, then what was read behind it. */
-	switch (begin_segment(conn)) {
+	switch (segment_begin(conn)) {
 	case BLOCKED:
 		rx->stash = stash;
 		rx->blocked = true;

@@ -6,8 +6,11 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "../../common/log.h"
+#include "../strict.h"
 #include "../wire/crc32c.h"
 #include "conn.h"
+#include "segment.h"
 
 #define STAGE_SIZE     4096
 #define STAGE_SIZE_CRC (72 << 10) /* all is copied: the CRC is of the very bytes that leave */
@@ -22,7 +25,7 @@ int tx_init(struct tcp_conn *conn)
 
 	tx->stage_size = conn->crc ? STAGE_SIZE_CRC : STAGE_SIZE;
 	tx->stage = malloc(tx->stage_size);
-	tx->send_msn = tx->request_msn = 1;
+	tx->send_msn = tx->request_msn = tx->result_msn = 1;
 	tx->settled = conn_qp(conn)->sq.next;
 	return tx->stage ? 0 : -ENOMEM;
 }
@@ -143,10 +146,30 @@ static enum rdmap_opcode send_opcode(const struct rc_send *send)
 	return invalidates ? RDMAP_SEND_INV : RDMAP_SEND;
 }
 
-/* As much of a Send or Write as the burst has room for. Whether all of it is in. */
-static bool add_message(struct tcp_conn *conn, const struct rc_send *send)
+/*
+ * Immediate data. With a Write it is a message of its own that takes a receive, as RFC 7306 has it.
+ * The RFC has none with a Send: there a mark in the unused half says that it belongs to the Send
+ * that follows.
+ */
+static bool add_immediate(struct tcp_conn *conn, const struct rc_send *send)
 {
-	bool is_write = send->opcode == IBV_WR_RDMA_WRITE;
+	uint8_t header[FPDU_LENGTH_LEN + DDP_MAX_HEADER];
+	uint64_t immediate = be32toh(send->imm_or_key);
+	size_t header_len;
+
+	if (!has_room(conn, 0))
+		return false;
+	if (send->opcode == IBV_WR_SEND_WITH_IMM)
+		immediate |= IMMEDIATE_OF_SEND;
+	header_len = ddp_put_immediate(header, send->solicited, conn->tx.send_msn++, immediate);
+	add_fpdu(conn, header, header_len, NULL, 0, 0, 0);
+	return true;
+}
+
+/* As much of a Send's or Write's data as the burst has room for. Whether all of it is in. */
+static bool add_data(struct tcp_conn *conn, const struct rc_send *send)
+{
+	bool is_write = rc_is_write(send->opcode);
 	size_t most = max_payload(conn, is_write ? DDP_TAGGED_LEN : DDP_UNTAGGED_LEN);
 	struct tx *tx = &conn->tx;
 	bool last;
@@ -176,6 +199,24 @@ static bool add_message(struct tcp_conn *conn, const struct rc_send *send)
 	return true;
 }
 
+/* As much of a Send or Write as the burst has room for. Whether all of it is in. */
+static bool add_message(struct tcp_conn *conn, const struct rc_send *send)
+{
+	struct tx *tx = &conn->tx;
+
+	if (tx->phase == TX_HEAD) {
+		if (send->opcode == IBV_WR_SEND_WITH_IMM && !add_immediate(conn, send))
+			return false;
+		tx->phase = TX_DATA;
+	}
+	if (tx->phase == TX_DATA) {
+		if (!add_data(conn, send))
+			return false;
+		tx->phase = TX_TAIL;
+	}
+	return send->opcode != IBV_WR_RDMA_WRITE_WITH_IMM || add_immediate(conn, send);
+}
+
 /* The sink that a read names on the wire; only its echo is ever compared. */
 static uint32_t sink_stag(const struct rc_send *send)
 {
@@ -187,9 +228,25 @@ static uint64_t sink_to(const struct rc_send *send)
 	return send->num_sge ? send->sge[0].addr : 0;
 }
 
-static bool add_read(struct tcp_conn *conn, const struct rc_send *send)
+static size_t put_atomic(uint8_t *header, uint32_t msn, const struct rc_send *send)
 {
-	uint8_t header[FPDU_LENGTH_LEN + DDP_MAX_HEADER];
+	bool swaps = send->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+	struct rdmap_atomic_request atomic = {
+		.op = swaps ? RDMAP_CMP_SWAP : RDMAP_FETCH_ADD,
+		.id = msn,
+		.stag = send->rkey,
+		.to = send->remote_addr,
+		.add_swap = swaps ? send->swap : send->compare_add,
+		.add_swap_mask = swaps ? UINT64_MAX : 0, /* an add: no carry stops */
+		.compare = swaps ? send->compare_add : 0,
+		.compare_mask = swaps ? UINT64_MAX : 0,
+	};
+
+	return ddp_put_atomic_request(header, msn, &atomic);
+}
+
+static size_t put_read(uint8_t *header, uint32_t msn, const struct rc_send *send)
+{
 	struct rdmap_read_request read = {
 		.sink_stag = sink_stag(send),
 		.sink_to = sink_to(send),
@@ -197,11 +254,21 @@ static bool add_read(struct tcp_conn *conn, const struct rc_send *send)
 		.source_stag = send->rkey,
 		.source_to = send->remote_addr,
 	};
+
+	return ddp_put_read_request(header, msn, &read);
+}
+
+static bool add_request(struct tcp_conn *conn, const struct rc_send *send)
+{
+	uint8_t header[FPDU_LENGTH_LEN + DDP_MAX_HEADER];
+	uint32_t msn = conn->tx.request_msn;
 	size_t header_len;
 
 	if (!has_room(conn, 0))
 		return false;
-	header_len = ddp_put_read_request(header, conn->tx.request_msn++, &read);
+	header_len = rc_is_atomic(send->opcode) ? put_atomic(header, msn, send)
+						: put_read(header, msn, send);
+	conn->tx.request_msn++;
 	add_fpdu(conn, header, header_len, NULL, 0, 0, 0);
 	conn->tx.reads_open++;
 	return true;
@@ -224,19 +291,26 @@ static bool is_write_open(const struct tcp_conn *conn)
 {
 	const struct rc_sendq *sq = &conn_qp(conn)->sq;
 
-	return conn->tx.offset && rc_send_at(sq, sq->next)->opcode == IBV_WR_RDMA_WRITE;
+	return conn->tx.phase == TX_DATA && conn->tx.offset &&
+	       rc_is_write(rc_send_at(sq, sq->next)->opcode);
+}
+
+/* On iWARP the acceptor must not speak before the initiator has. */
+static bool is_out_of_turn(const struct tcp_conn *conn)
+{
+	return is_strict() && !conn->initiator && !conn->heard && !conn->rtr;
 }
 
 /* May the next request begin? */
 static bool may_begin(const struct tcp_conn *conn, const struct rc_send *send)
 {
-	if (send->status != IBV_WC_SUCCESS)
+	if (send->status != IBV_WC_SUCCESS || is_out_of_turn(conn))
 		return false;
-	if (send->opcode == IBV_WR_RDMA_WRITE && is_answer_open(conn))
+	if (rc_is_write(send->opcode) && is_answer_open(conn))
 		return false;
 	if (send->fence && conn->tx.reads_open)
 		return false;
-	return send->opcode != IBV_WR_RDMA_READ || conn->tx.reads_open < conn->ord;
+	return !rc_is_answered(send->opcode) || conn->tx.reads_open < conn->ord;
 }
 
 static void build_from_queue(struct tcp_conn *conn)
@@ -249,18 +323,19 @@ static void build_from_queue(struct tcp_conn *conn)
 
 		if (send->state == RC_SEND_POSTED && !may_begin(conn, send))
 			return;
-		whole = send->opcode == IBV_WR_RDMA_READ ? add_read(conn, send)
-							 : add_message(conn, send);
-		if (whole || conn->tx.offset)
+		whole = rc_is_answered(send->opcode) ? add_request(conn, send)
+						     : add_message(conn, send);
+		if (whole || conn->tx.phase != TX_HEAD)
 			send->state = RC_SEND_BEGUN;
 		if (!whole)
 			return;
+		conn->tx.phase = TX_HEAD;
 		conn->tx.offset = 0;
 		sq->next++;
 	}
 }
 
-/* The burst has left: what was whole in it is done, except reads, which wait for their answers. */
+/* The burst has left: what was whole in it is done, except what waits for its answer. */
 static void settle(struct tcp_conn *conn)
 {
 	struct rc_qp *qp = conn_qp(conn);
@@ -271,19 +346,19 @@ static void settle(struct tcp_conn *conn)
 	while (conn->tx.settled != qp->sq.next) {
 		struct rc_send *send = rc_send_at(&qp->sq, conn->tx.settled++);
 
-		if (send->opcode != IBV_WR_RDMA_READ)
+		if (!rc_is_answered(send->opcode))
 			rc_send_done(qp, send, IBV_WC_SUCCESS);
 	}
 }
 
-struct rc_send *tx_oldest_read(const struct tcp_conn *conn)
+struct rc_send *tx_oldest_request(const struct tcp_conn *conn)
 {
 	const struct rc_sendq *sq = &conn_qp(conn)->sq;
 
 	for (uint32_t i = sq->head; i != sq->next; i++) {
 		struct rc_send *send = rc_send_at(sq, i);
 
-		if (send->opcode == IBV_WR_RDMA_READ && send->state == RC_SEND_BEGUN)
+		if (rc_is_answered(send->opcode) && send->state == RC_SEND_BEGUN)
 			return send;
 	}
 	return NULL;
@@ -304,24 +379,65 @@ static bool fail_bad_request(struct tcp_conn *conn)
 	send = rc_send_at(sq, sq->next);
 	if (send->status != IBV_WC_SUCCESS)
 		status = send->status;
-	else if (send->opcode == IBV_WR_RDMA_READ && !conn->ord)
+	else if (rc_is_answered(send->opcode) && !conn->ord)
 		status = IBV_WC_LOC_QP_OP_ERR; /* no read was agreed on */
+	else if (is_out_of_turn(conn))
+		status = IBV_WC_LOC_QP_OP_ERR;
 	else
 		return false;
+	if (is_out_of_turn(conn))
+		log_error("strict: %s: the acceptor sends before the initiator's first message",
+			  conn->name);
 	conn_fail(conn, TERM_NONE, false, send, status);
 	return true;
 }
 
-/* ---- answers to the peer's reads ---- */
+/* ---- answers to the peer's reads and atomics ---- */
 
 bool tx_has_answers(const struct tcp_conn *conn)
 {
 	return conn->tx.left || has_answers(&conn->tx);
 }
 
-int tx_add_answer(struct tcp_conn *conn, const struct rdmap_read_request *request)
+/* False: that memory may not be reached, or not any more. */
+static bool execute(struct tcp_conn *conn, struct answer *answer, enum rc_fault *fault)
+{
+	const struct rdmap_atomic_request request = answer->atomic;
+	struct rc_region *region;
+	uint64_t value;
+	void *mem;
+
+	region = rc_region_get(conn_qp(conn), request.stag, request.to, sizeof(value),
+			       IBV_ACCESS_REMOTE_ATOMIC, &mem, fault);
+	if (region && (uintptr_t)mem % sizeof(value)) {
+		rc_region_put(region);
+		*fault = RC_FAULT_BOUNDS; /* registered at an odd address under an even one */
+		region = NULL;
+	}
+	if (!region)
+		return false;
+	if (request.op == RDMAP_FETCH_ADD) {
+		value = __atomic_fetch_add((uint64_t *)mem, request.add_swap, __ATOMIC_SEQ_CST);
+	} else {
+		value = request.compare;
+		__atomic_compare_exchange_n((uint64_t *)mem, &value, request.add_swap, false,
+					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	}
+	rc_region_put(region);
+	answer->kind = ANSWER_ATOMIC_DONE;
+	answer->result = (struct rdmap_atomic_response){.id = request.id, .value = value};
+	return true;
+}
+
+/*
+ * An atomic takes effect when it arrives, ahead of what the peer sends after it; but behind reads
+ * that are not answered yet it waits for its turn.
+ */
+int tx_add_answer(struct tcp_conn *conn, const struct answer *answer)
 {
 	struct tx *tx = &conn->tx;
+	struct answer *last;
+	enum rc_fault fault;
 
 	if (tx->answers_tail - tx->answers_head >= conn->ird)
 		return -EPROTO;
@@ -329,19 +445,41 @@ int tx_add_answer(struct tcp_conn *conn, const struct rdmap_read_request *reques
 		tx->answers = calloc(conn->ird, sizeof(*tx->answers));
 	if (!tx->answers)
 		return -ENOMEM;
-	tx->answers[tx->answers_tail++ % conn->ird] = (struct read_response){.request = *request};
+	last = &tx->answers[tx->answers_tail % conn->ird];
+	*last = *answer;
+	if (last->kind == ANSWER_ATOMIC && !has_answers(tx) && !execute(conn, last, &fault))
+		return -EFAULT;
+	tx->answers_tail++;
 	return 0;
 }
 
-/*
- * FPDUs of the oldest answer. Its memory is looked up here for the addresses; transmit holds it
- * while the socket copies. False: that may not be read, and the connection has ended.
- */
-static bool build_answer(struct tcp_conn *conn)
+static bool build_atomic_answer(struct tcp_conn *conn)
 {
 	struct tx *tx = &conn->tx;
-	struct read_response *answer = &tx->answers[tx->answers_head % conn->ird];
-	const struct rdmap_read_request *request = &answer->request;
+	struct answer *answer = &tx->answers[tx->answers_head % conn->ird];
+	uint8_t header[FPDU_LENGTH_LEN + DDP_MAX_HEADER];
+	enum rc_fault fault;
+	size_t header_len;
+
+	if (answer->kind == ANSWER_ATOMIC && !execute(conn, answer, &fault)) {
+		conn_fail(conn, segment_read_fault(fault), false, NULL, IBV_WC_WR_FLUSH_ERR);
+		return false;
+	}
+	header_len = ddp_put_atomic_response(header, tx->result_msn++, &answer->result);
+	add_fpdu(conn, header, header_len, NULL, 0, 0, 0);
+	tx->answers_head++;
+	return true;
+}
+
+/*
+ * FPDUs of the oldest answer, to a read. Its memory is looked up here for the addresses; transmit
+ * holds it while the socket copies. False: that may not be read, and the connection has ended.
+ */
+static bool build_read_answer(struct tcp_conn *conn)
+{
+	struct tx *tx = &conn->tx;
+	struct answer *answer = &tx->answers[tx->answers_head % conn->ird];
+	const struct rdmap_read_request *request = &answer->read;
 	size_t most = max_payload(conn, DDP_TAGGED_LEN), len, header_len;
 	uint32_t begin = answer->done;
 	struct rc_region *region = NULL;
@@ -353,7 +491,8 @@ static bool build_answer(struct tcp_conn *conn)
 				       request->source_to + begin, request->size - begin,
 				       IBV_ACCESS_REMOTE_READ, &mem, &fault);
 		if (!region) {
-			conn_fail(conn, rx_read_fault(fault), false, NULL, IBV_WC_WR_FLUSH_ERR);
+			conn_fail(conn, segment_read_fault(fault), false, NULL,
+				  IBV_WC_WR_FLUSH_ERR);
 			return false;
 		}
 	}
@@ -381,6 +520,15 @@ static bool build_answer(struct tcp_conn *conn)
 	if (answer->done == request->size)
 		tx->answers_head++;
 	return true;
+}
+
+static bool build_answer(struct tcp_conn *conn)
+{
+	const struct tx *tx = &conn->tx;
+
+	return tx->answers[tx->answers_head % conn->ird].kind == ANSWER_READ
+		       ? build_read_answer(conn)
+		       : build_atomic_answer(conn);
 }
 
 /* ---- leaving ---- */

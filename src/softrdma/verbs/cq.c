@@ -47,6 +47,7 @@ struct ibv_cq *soft_ibv_create_cq(struct ibv_context *context, int cqe, void *cq
 	pthread_mutex_init(&cq->cq.mutex, NULL);
 	pthread_cond_init(&cq->cq.cond, NULL);
 	pthread_mutex_init(&cq->lock, NULL);
+	pthread_mutex_init(&cq->poll_lock, NULL);
 	pthread_mutex_init(&cq->drive_lock, NULL);
 	pthread_cond_init(&cq->acked, NULL);
 	list_init(&cq->event_link);
@@ -97,6 +98,7 @@ int soft_ibv_destroy_cq(struct ibv_cq *ibcq)
 	async_retire(ibcq->context, ibcq, &cq->async);
 	atomic_fetch_sub(&to_context(ibcq->context)->objects, 1);
 	pthread_mutex_destroy(&cq->lock);
+	pthread_mutex_destroy(&cq->poll_lock);
 	pthread_mutex_destroy(&cq->drive_lock);
 	pthread_cond_destroy(&cq->acked);
 	pthread_mutex_destroy(&cq->cq.mutex);
@@ -149,7 +151,9 @@ void cq_push(struct soft_cq *cq, const struct ibv_wc *wc, bool solicited)
 		pthread_mutex_unlock(&cq->lock);
 		return;
 	}
-	cq->ring[cq->tail & cq->mask] = *wc;
+	cq->ring[cq->tail & cq->mask].wc = *wc;
+	if (cq->stamped)
+		cq->ring[cq->tail & cq->mask].stamp = progress_now();
 	cq->tail++;
 	/* An unsuccessful completion counts as solicited. */
 	if (cq->armed == CQ_ARMED ||
@@ -167,9 +171,54 @@ static int pop(struct soft_cq *cq, int num, struct ibv_wc *wc)
 
 	pthread_mutex_lock(&cq->lock);
 	while (count < num && cq->head != cq->tail)
-		wc[count++] = cq->ring[cq->head++ & cq->mask];
+		wc[count++] = cq->ring[cq->head++ & cq->mask].wc;
 	pthread_mutex_unlock(&cq->lock);
 	return count;
+}
+
+bool cq_take(struct soft_cq *cq, struct cqe *out)
+{
+	bool any;
+
+	pthread_mutex_lock(&cq->lock);
+	any = cq->head != cq->tail;
+	if (any)
+		*out = cq->ring[cq->head++ & cq->mask];
+	pthread_mutex_unlock(&cq->lock);
+	return any;
+}
+
+/* The lock is held. */
+static int move_ring(struct soft_cq *cq, uint32_t size)
+{
+	struct cqe *ring;
+
+	if (cq->tail - cq->head > size)
+		return EINVAL;
+	ring = malloc(size * sizeof(*ring));
+	if (!ring)
+		return ENOMEM;
+	for (uint32_t i = cq->head; i != cq->tail; i++)
+		ring[i & (size - 1)] = cq->ring[i & cq->mask];
+	free(cq->ring);
+	cq->ring = ring;
+	cq->size = size;
+	cq->mask = size - 1;
+	cq->cq.cqe = (int)size;
+	return 0;
+}
+
+int soft_ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
+{
+	struct soft_cq *cq = container_of(ibcq, struct soft_cq, cq);
+	int error;
+
+	if (cqe < 1 || cqe > SOFT_MAX_CQE)
+		return EINVAL;
+	pthread_mutex_lock(&cq->lock);
+	error = move_ring(cq, round_up_pow2((uint32_t)cqe));
+	pthread_mutex_unlock(&cq->lock);
+	return error;
 }
 
 /* ---- queue pairs ---- */
@@ -222,7 +271,7 @@ void cq_detach_qp(struct soft_cq *cq, struct cq_use *use)
 	pthread_mutex_lock(&cq->lock);
 	kept = cq->head;
 	for (uint32_t i = cq->head; i != cq->tail; i++)
-		if (cq->ring[i & cq->mask].qp_num != use->qp->rc.qp_num)
+		if (cq->ring[i & cq->mask].wc.qp_num != use->qp->rc.qp_num)
 			cq->ring[kept++ & cq->mask] = cq->ring[i & cq->mask];
 	cq->tail = kept;
 	pthread_mutex_unlock(&cq->lock);
@@ -242,17 +291,30 @@ static bool drive_hot(struct soft_cq *cq)
 	return any;
 }
 
+/* Somebody polls: what was held back leaves now. */
+static void note_poll(struct soft_cq *cq)
+{
+	atomic_fetch_add_explicit(&cq->polls, 1, memory_order_relaxed);
+	if (atomic_load_explicit(&cq->unflushed, memory_order_relaxed)) {
+		atomic_store(&cq->unflushed, false);
+		flush_unsent();
+	}
+}
+
+void cq_drive(struct soft_cq *cq)
+{
+	UNCANCELLABLE;
+	note_poll(cq);
+	progress_polled(drive_hot(cq));
+}
+
 int soft_poll_cq(struct ibv_cq *ibcq, int num, struct ibv_wc *wc)
 {
 	struct soft_cq *cq = container_of(ibcq, struct soft_cq, cq);
 	int count;
 
 	UNCANCELLABLE;
-	atomic_fetch_add_explicit(&cq->polls, 1, memory_order_relaxed);
-	if (atomic_load_explicit(&cq->unflushed, memory_order_relaxed)) {
-		atomic_store(&cq->unflushed, false);
-		flush_unsent();
-	}
+	note_poll(cq);
 	count = pop(cq, num, wc);
 	if (count)
 		return count;

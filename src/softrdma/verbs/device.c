@@ -15,6 +15,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "../strict.h"
 #include "objects.h"
 
 #define MAX_GIDS 64
@@ -286,6 +287,11 @@ int soft_ibv_get_device_index(struct ibv_device *device)
 
 /* ---- queries ---- */
 
+static int max_sge(void)
+{
+	return is_strict() ? STRICT_MAX_SGE : RC_MAX_SGE;
+}
+
 static void fill_device_attr(struct ibv_device *device, struct ibv_device_attr *attr)
 {
 	*attr = (struct ibv_device_attr){
@@ -297,8 +303,8 @@ static void fill_device_attr(struct ibv_device *device, struct ibv_device_attr *
 		.hw_ver = 1,
 		.max_qp = SOFT_MAX_QP,
 		.max_qp_wr = SOFT_MAX_WR,
-		.max_sge = RC_MAX_SGE,
-		.max_sge_rd = RC_MAX_SGE,
+		.max_sge = max_sge(),
+		.max_sge_rd = is_strict() ? 1 : RC_MAX_SGE,
 		.max_cq = SOFT_MAX_QP * 2,
 		.max_cqe = SOFT_MAX_CQE,
 		.max_mr = SOFT_MAX_MR,
@@ -306,7 +312,7 @@ static void fill_device_attr(struct ibv_device *device, struct ibv_device_attr *
 		.max_qp_rd_atom = SOFT_MAX_RD,
 		.max_res_rd_atom = SOFT_MAX_RD * SOFT_MAX_QP,
 		.max_qp_init_rd_atom = SOFT_MAX_RD,
-		.atomic_cap = IBV_ATOMIC_NONE,
+		.atomic_cap = IBV_ATOMIC_GLOB /* between two softrdma ends */,
 		.max_srq = SOFT_MAX_QP,
 		.max_srq_wr = SOFT_MAX_WR,
 		.max_srq_sge = RC_MAX_SGE,
@@ -330,6 +336,8 @@ int soft_query_device_ex(struct ibv_context *context, const struct ibv_query_dev
 		return EINVAL;
 	fill_device_attr(context->device, &full.orig_attr);
 	full.phys_port_cnt_ex = 1;
+	full.completion_timestamp_mask = UINT64_MAX;
+	full.hca_core_clock = 1000000; /* kHz: time stamps are in ns */
 	/* The caller may have been compiled against a shorter or a longer struct. */
 	memset(attr, 0, size);
 	memcpy(attr, &full, size < sizeof(full) ? size : sizeof(full));

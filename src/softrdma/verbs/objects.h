@@ -11,14 +11,17 @@
 #include "verbs.h"
 
 /* What the device offers; at least siw's limits. */
-#define SOFT_MAX_WR  32768
-#define SOFT_MAX_CQE (4 * 1024 * 1024)
-#define SOFT_MAX_RD  128
-#define SOFT_MAX_MSG 0xffffffffu
-#define SOFT_MAX_QP  65536
-#define SOFT_MAX_MR  (1 << 20)
-#define SOFT_PORT    1
-#define SOFT_PKEY    0xffff
+#define SOFT_MAX_WR       32768
+#define SOFT_MAX_CQE      (4 * 1024 * 1024)
+#define SOFT_MAX_RD       128
+#define SOFT_MAX_MSG      0xffffffffu
+#define SOFT_MAX_QP       65536
+#define SOFT_MAX_MR       (1 << 20)
+/* What siw offers, for programs that are to be ready for hardware. */
+#define STRICT_MAX_SGE    6
+#define STRICT_MAX_INLINE 64
+#define SOFT_PORT         1
+#define SOFT_PKEY         0xffff
 
 /* ---- device and context ---- */
 
@@ -97,12 +100,20 @@ struct soft_channel {
 
 #define CQ_HOT 4
 
+struct cqe {
+	struct ibv_wc wc;
+	uint64_t stamp; /* CLOCK_MONOTONIC in ns, if the CQ is stamped */
+};
+
 struct soft_cq {
-	struct ibv_cq cq;
+	union {
+		struct ibv_cq cq;
+		struct ibv_cq_ex ex; /* begins as the other does */
+	};
 	struct soft_channel *channel;
 
 	pthread_mutex_t lock; /* guards the ring, the arming and the event state */
-	struct ibv_wc *ring;
+	struct cqe *ring;
 	uint32_t head, tail; /* free-running: consumer, producer */
 	uint32_t size;
 	uint32_t mask;
@@ -114,6 +125,10 @@ struct soft_cq {
 	pthread_cond_t acked;
 	struct list event_link; /* in channel->events, once per queued event run */
 	struct async_count async;
+
+	bool stamped;
+	pthread_mutex_t poll_lock; /* held from start_poll to end_poll; guards current */
+	struct cqe current;
 
 	pthread_mutex_t drive_lock; /* guards what follows; taken before a queue pair's lock */
 	struct list qps;            /* of cq_use */
@@ -138,7 +153,13 @@ void cq_attach_qp(struct soft_cq *cq, struct cq_use *use, struct soft_qp *qp);
 void cq_detach_qp(struct soft_cq *cq, struct cq_use *use);
 /* The queue pair has traffic: look at it on every poll. Its lock is held. */
 void cq_warm(struct soft_cq *cq, struct cq_use *use);
+/* Take the oldest completion. */
+bool cq_take(struct soft_cq *cq, struct cqe *out);
+/* The queue was found empty: look for what arrived. */
+void cq_drive(struct soft_cq *cq);
 int soft_poll_cq(struct ibv_cq *cq, int num, struct ibv_wc *wc);
+struct ibv_cq_ex *soft_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
+int soft_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values);
 int soft_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 
 /* An event for @cq on its channel. The CQ's lock is held. */
@@ -193,8 +214,20 @@ int soft_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_r
 
 /* ---- queue pairs ---- */
 
+/* The request that ibv_wr_* calls are describing. */
+struct wr_draft {
+	struct ibv_send_wr wr;
+	bool open;
+	int error;      /* the first since wr_start */
+	uint32_t first; /* where the queue ended then */
+};
+
 struct soft_qp {
-	struct ibv_qp qp;
+	union {
+		struct ibv_qp qp;
+		struct ibv_qp_ex ex; /* begins with the other */
+	};
+	struct wr_draft draft;
 	struct rc_qp rc; /* its lock guards all of this but where said */
 	struct ibv_qp_cap cap;
 	bool sq_sig_all;
@@ -224,6 +257,10 @@ static inline struct soft_qp *to_qp(struct rc_qp *rc)
 
 int soft_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int soft_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* ibv_wr_*: can these be offered (enum ibv_qp_create_send_ops_flags)? Offer them. */
+bool wr_can_offer(uint64_t send_ops);
+void wr_set_ops(struct soft_qp *qp);
 
 /* Complete every request with a flush error; the lock is held and the state is ERR. */
 void qp_flush(struct soft_qp *qp);

@@ -3,9 +3,12 @@
 #include <errno.h>
 #include <string.h>
 
+#include "../../common/log.h"
+#include "../strict.h"
 #include "../uncancel.h"
 #include "flush.h"
 #include "objects.h"
+#include "post.h"
 
 #define MAX_HELD_BACK       16 /* requests that may wait to leave together */
 #define MAX_HELD_BACK_BYTES (32 << 10)
@@ -13,21 +16,26 @@
 /* ---- send requests ---- */
 
 struct opcode_rule {
-	bool offered;
+	enum { NOT_OFFERED, OFFERED, EXTENDED /* to peers that take it */ } offer;
 	unsigned local_access; /* of the pieces */
 	enum ibv_wc_opcode wc;
 };
 
 static const struct opcode_rule opcode_rules[] = {
-	[IBV_WR_RDMA_WRITE] = {true, 0, IBV_WC_RDMA_WRITE},
-	[IBV_WR_SEND] = {true, 0, IBV_WC_SEND},
-	[IBV_WR_SEND_WITH_INV] = {true, 0, IBV_WC_SEND},
-	[IBV_WR_RDMA_READ] = {true, IBV_ACCESS_LOCAL_WRITE, IBV_WC_RDMA_READ},
+	[IBV_WR_RDMA_WRITE] = {OFFERED, 0, IBV_WC_RDMA_WRITE},
+	[IBV_WR_RDMA_WRITE_WITH_IMM] = {EXTENDED, 0, IBV_WC_RDMA_WRITE},
+	[IBV_WR_SEND] = {OFFERED, 0, IBV_WC_SEND},
+	[IBV_WR_SEND_WITH_IMM] = {EXTENDED, 0, IBV_WC_SEND},
+	[IBV_WR_SEND_WITH_INV] = {OFFERED, 0, IBV_WC_SEND},
+	[IBV_WR_RDMA_READ] = {OFFERED, IBV_ACCESS_LOCAL_WRITE, IBV_WC_RDMA_READ},
+	[IBV_WR_ATOMIC_CMP_AND_SWP] = {EXTENDED, IBV_ACCESS_LOCAL_WRITE, IBV_WC_COMP_SWAP},
+	[IBV_WR_ATOMIC_FETCH_AND_ADD] = {EXTENDED, IBV_ACCESS_LOCAL_WRITE, IBV_WC_FETCH_ADD},
 };
 
 static const struct opcode_rule *rule_of(unsigned opcode)
 {
-	if (opcode >= sizeof(opcode_rules) / sizeof(*opcode_rules) || !opcode_rules[opcode].offered)
+	if (opcode >= sizeof(opcode_rules) / sizeof(*opcode_rules) ||
+	    opcode_rules[opcode].offer == NOT_OFFERED)
 		return NULL;
 	return &opcode_rules[opcode];
 }
@@ -41,18 +49,35 @@ static uint64_t total_length(const struct ibv_sge *sge, int num_sge)
 	return total;
 }
 
+/* Hardware reads into one piece, through a key that grants remote writes. */
+static bool is_strict_read(const struct soft_qp *qp, const struct rc_send *send)
+{
+	if (send->num_sge > 1)
+		log_error("strict: QP 0x%x: a READ into %u pieces; iWARP hardware takes one",
+			  qp->rc.qp_num, send->num_sge);
+	else if (!region_covers(qp->qp.pd, send->sge, send->num_sge, IBV_ACCESS_REMOTE_WRITE))
+		log_error("strict: QP 0x%x: the sink of a READ lacks IBV_ACCESS_REMOTE_WRITE",
+			  qp->rc.qp_num);
+	else
+		return true;
+	return false;
+}
+
 /* Errors are positive, as verbs return them. */
 static int check_send(const struct soft_qp *qp, const struct ibv_send_wr *wr)
 {
+	const struct opcode_rule *rule = rule_of(wr->opcode);
 	const struct rc_sendq *sq = &qp->rc.sq;
 
-	if (!rule_of(wr->opcode))
+	if (!rule || (rule->offer == EXTENDED && !qp->rc.extended))
 		return EOPNOTSUPP;
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->cap.max_send_sge)
 		return EINVAL;
 	if ((wr->send_flags & IBV_SEND_INLINE) &&
-	    (wr->opcode == IBV_WR_RDMA_READ ||
+	    (rc_is_answered(wr->opcode) ||
 	     total_length(wr->sg_list, wr->num_sge) > qp->cap.max_inline_data))
+		return EINVAL;
+	if (rc_is_atomic(wr->opcode) && total_length(wr->sg_list, wr->num_sge) != sizeof(uint64_t))
 		return EINVAL;
 	if (sq->tail - sq->head == sq->depth)
 		return ENOMEM;
@@ -88,6 +113,11 @@ static void enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr)
 		.fence = wr->send_flags & IBV_SEND_FENCE,
 		.sge = (struct ibv_sge *)(send + 1),
 	};
+	if (rc_is_atomic(wr->opcode)) {
+		send->rkey = wr->wr.atomic.rkey;
+		send->compare_add = wr->wr.atomic.compare_add;
+		send->swap = wr->wr.atomic.swap;
+	}
 	if (length > SOFT_MAX_MSG) {
 		send->status = IBV_WC_LOC_LEN_ERR;
 	} else if (wr->send_flags & IBV_SEND_INLINE) {
@@ -97,6 +127,9 @@ static void enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr)
 			memcpy(send->sge, wr->sg_list, send->num_sge * sizeof(*send->sge));
 		if (!region_covers(qp->qp.pd, send->sge, send->num_sge,
 				   rule_of(wr->opcode)->local_access))
+			send->status = IBV_WC_LOC_PROT_ERR;
+		else if (is_strict() && send->opcode == IBV_WR_RDMA_READ &&
+			 !is_strict_read(qp, send))
 			send->status = IBV_WC_LOC_PROT_ERR;
 	}
 	sq->tail++;
@@ -123,29 +156,51 @@ static void send_now_or_later(struct soft_qp *qp)
 	}
 }
 
-int soft_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+int post_check_state(const struct soft_qp *qp)
 {
-	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
-	int error = 0;
+	switch (qp->rc.state) {
+	case IBV_QPS_RTS:
+	case IBV_QPS_SQD:
+	case IBV_QPS_ERR: /* to be flushed */
+		return 0;
+	default:
+		return EINVAL;
+	}
+}
 
-	UNCANCELLABLE;
-	pthread_mutex_lock(&qp->rc.lock);
-	if (qp->rc.state != IBV_QPS_RTS && qp->rc.state != IBV_QPS_SQD &&
-	    qp->rc.state != IBV_QPS_ERR) {
-		error = EINVAL;
-		*bad = wr;
-	}
-	for (; wr && !error; wr = wr->next) {
-		error = check_send(qp, wr);
-		if (error)
-			*bad = wr;
-		else
-			enqueue(qp, wr);
-	}
+int post_enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr)
+{
+	int error = check_send(qp, wr);
+
+	if (!error)
+		enqueue(qp, wr);
+	return error;
+}
+
+void post_go(struct soft_qp *qp)
+{
 	if (qp->rc.state == IBV_QPS_ERR)
 		qp_flush(qp);
 	else if (qp->rc.transport && qp->rc.sq.next != qp->rc.sq.tail)
 		send_now_or_later(qp);
+}
+
+int soft_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
+	int error;
+
+	UNCANCELLABLE;
+	pthread_mutex_lock(&qp->rc.lock);
+	error = post_check_state(qp);
+	if (error)
+		*bad = wr;
+	for (; wr && !error; wr = wr->next) {
+		error = post_enqueue(qp, wr);
+		if (error)
+			*bad = wr;
+	}
+	post_go(qp);
 	pthread_mutex_unlock(&qp->rc.lock);
 	return error;
 }

@@ -8,6 +8,7 @@
 
 #include "../../common/log.h"
 #include "../progress/progress.h"
+#include "../strict.h"
 #include "../tcp/tcp.h"
 #include "../uncancel.h"
 #include "flush.h"
@@ -128,10 +129,18 @@ static uint32_t at_least(uint32_t value, uint32_t least)
 /* What is granted: as asked, but never nothing. */
 static int grant(struct ibv_qp_cap *cap)
 {
+	uint32_t max_sge = is_strict() ? STRICT_MAX_SGE : RC_MAX_SGE;
+	uint32_t max_inline = is_strict() ? STRICT_MAX_INLINE : RC_MAX_INLINE;
+
 	if (cap->max_send_wr > SOFT_MAX_WR || cap->max_recv_wr > SOFT_MAX_WR ||
-	    cap->max_send_sge > RC_MAX_SGE || cap->max_recv_sge > RC_MAX_SGE ||
-	    cap->max_inline_data > RC_MAX_INLINE)
+	    cap->max_send_sge > max_sge || cap->max_recv_sge > max_sge ||
+	    cap->max_inline_data > max_inline) {
+		if (is_strict())
+			log_error("strict: a queue pair beyond what siw offers: %u and %u pieces, "
+				  "%u bytes inline",
+				  cap->max_send_sge, cap->max_recv_sge, cap->max_inline_data);
 		return EINVAL;
+	}
 	cap->max_send_wr = at_least(cap->max_send_wr, 1);
 	cap->max_recv_wr = at_least(cap->max_recv_wr, 1);
 	cap->max_send_sge = at_least(cap->max_send_sge, 1);

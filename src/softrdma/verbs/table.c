@@ -56,13 +56,20 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_in
 {
 	/* The extended struct begins as the basic one does. */
 	struct ibv_qp_init_attr *basic = (struct ibv_qp_init_attr *)attr;
+	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	bool extended = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	struct ibv_qp *qp;
 
 	(void)context;
-	if (attr->comp_mask & ~(uint32_t)IBV_QP_INIT_ATTR_PD || !attr->pd) {
+	if ((attr->comp_mask & ~known) || !(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd ||
+	    (extended && !wr_can_offer(attr->send_ops_flags))) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
-	return soft_ibv_create_qp(attr->pd, basic);
+	qp = soft_ibv_create_qp(attr->pd, basic);
+	if (qp && extended)
+		wr_set_ops(container_of(qp, struct soft_qp, qp));
+	return qp;
 }
 
 static int compat_query_port(struct ibv_context *context, uint8_t port,
@@ -87,6 +94,8 @@ void context_set_ops(struct verbs_context *verbs)
 	ops->post_recv = soft_post_recv;
 	verbs->query_port = soft_ibv_query_port;
 	verbs->query_device_ex = soft_query_device_ex;
+	verbs->query_rt_values = soft_query_rt_values;
+	verbs->create_cq_ex = soft_create_cq_ex;
 	verbs->create_srq_ex = create_srq_ex;
 	verbs->create_qp_ex = create_qp_ex;
 	verbs->close_xrcd = no_close_xrcd;

@@ -79,6 +79,7 @@ struct ibv_comp_channel *soft_ibv_create_comp_channel(struct ibv_context *contex
 int soft_ibv_destroy_comp_channel(struct ibv_comp_channel *channel);
 struct ibv_cq *soft_ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
 				  struct ibv_comp_channel *channel, int comp_vector);
+int soft_ibv_resize_cq(struct ibv_cq *cq, int cqe);
 int soft_ibv_destroy_cq(struct ibv_cq *cq);
 int soft_ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context);
 void soft_ibv_ack_cq_events(struct ibv_cq *cq, unsigned nevents);
@@ -90,6 +91,8 @@ int soft_ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask
 int soft_ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr);
 int soft_ibv_destroy_srq(struct ibv_srq *srq);
 struct ibv_qp *soft_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
+/* NULL unless it was made for the ibv_wr_* interface. */
+struct ibv_qp_ex *soft_ibv_qp_to_qp_ex(struct ibv_qp *qp);
 int soft_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 int soft_ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 		      struct ibv_qp_init_attr *init);

@@ -145,7 +145,8 @@ static void test_id_destroyed_before_its_qp_ends_the_connection(void **state)
 	cq_expect(pair.client.recv_cq, 3, IBV_WC_WR_FLUSH_ERR);
 	assert_int_equal(ibv_destroy_qp(pair.client.qp), 0);
 	/* The rest as side_close has it. */
-	assert_int_equal(rdma_create_id(pair.client.channel, &pair.client.id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_create_id(pair.client.channel, &pair.client.id, NULL, RDMA_PS_TCP),
+			 0);
 	pair_close(&pair);
 }
 
@@ -430,8 +431,7 @@ static void test_channel_is_readable_exactly_while_events_are_queued(void **stat
 		rdma_resolve_addr(ids[i], NULL, (struct sockaddr *)&to, WAIT_MS);
 	}
 	for (unsigned i = 0; i < 3; i++) {
-		struct rdma_cm_event *event =
-			cm_take(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+		struct rdma_cm_event *event = cm_take(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
 
 		assert_ptr_equal(event->id, ids[i]);
 		rdma_ack_cm_event(event);
@@ -535,15 +535,12 @@ static void test_options_are_accepted(void **state)
 	(void)state;
 	rdma_create_id(channel, &id, NULL, RDMA_PS_TCP);
 	assert_int_equal(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1), 0);
-	assert_int_equal(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on,
-					 sizeof(on)),
-			 0);
-	assert_int_equal(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on,
-					 sizeof(on)),
-			 0);
-	assert_int_equal(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
-					 1),
-			 0);
+	assert_int_equal(
+		rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)), 0);
+	assert_int_equal(
+		rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)), 0);
+	assert_int_equal(
+		rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, 1), 0);
 	assert_int_equal(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &on, sizeof(on)),
 			 -1);
 	assert_int_equal(rdma_set_option(id, 77, 1, &on, sizeof(on)), -1);

@@ -30,8 +30,8 @@ static void expect_no_event(struct side *side)
 static void send_one(struct pair *pair, uint64_t id, unsigned flags)
 {
 	side_recv(&pair->server, id, 0, 64);
-	side_post(&pair->client, &(struct request){
-					 .opcode = IBV_WR_SEND, .id = id, .len = 8, .flags = flags});
+	side_post(&pair->client,
+		  &(struct request){.opcode = IBV_WR_SEND, .id = id, .len = 8, .flags = flags});
 }
 
 /* ---- events ---- */
@@ -362,7 +362,8 @@ static void test_thread_cancelled_in_get_cm_event_leaves_nothing_locked(void **s
 	(void)state;
 	pair_open(&pair, &defaults);
 	for (unsigned i = 0; i < 20; i++) {
-		assert_int_equal(pthread_create(&thread, NULL, sleep_in_cm, pair.server.channel), 0);
+		assert_int_equal(pthread_create(&thread, NULL, sleep_in_cm, pair.server.channel),
+				 0);
 		usleep(i * 50);
 		assert_int_equal(pthread_cancel(thread), 0);
 		join_in_time(thread, PTHREAD_CANCELED);
@@ -410,10 +411,9 @@ static void test_srq_limit_gives_one_event_below_it(void **state)
 /* Two connections, one shared queue: each message takes one receive, on the right queue pair. */
 static void test_srq_of_two_queue_pairs_serves_both(void **state)
 {
-	struct ibv_qp_init_attr attr = {.cap = {.max_send_wr = 64,
-						.max_send_sge = 1,
-						.max_recv_sge = 1},
-					.qp_type = IBV_QPT_RC};
+	struct ibv_qp_init_attr attr = {
+		.cap = {.max_send_wr = 64, .max_send_sge = 1, .max_recv_sge = 1},
+		.qp_type = IBV_QPT_RC};
 	struct pair_options options = {.shared_receives = true, .depth = 64};
 	struct tally tally = {.posted = 40};
 	unsigned by_qp[2] = {0};

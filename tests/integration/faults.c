@@ -68,7 +68,8 @@ static void aim(const struct remote_fault *fault, const struct extra *extra, str
 	wr->wr.rdma.rkey = fault->wrong_key ? extra->mr->rkey ^ 0x01000100 : extra->mr->rkey;
 }
 
-static void post_fault(struct pair *pair, const struct remote_fault *fault, const struct extra *extra)
+static void post_fault(struct pair *pair, const struct remote_fault *fault,
+		       const struct extra *extra)
 {
 	struct ibv_sge piece = {.addr = (uintptr_t)pair->client.buf,
 				.length = fault->len,
@@ -124,15 +125,15 @@ static void run_fault(const struct remote_fault *fault)
 static void test_write_with_a_wrong_key_touches_nothing(void **state)
 {
 	(void)state;
-	run_fault(&(struct remote_fault){
-		IBV_WR_RDMA_WRITE, ALL_ACCESS, .wrong_key = true, .len = 64});
+	run_fault(&(struct remote_fault){IBV_WR_RDMA_WRITE, ALL_ACCESS, .wrong_key = true,
+					 .len = 64});
 }
 
 static void test_write_with_a_stale_key_touches_nothing(void **state)
 {
 	(void)state;
-	run_fault(&(struct remote_fault){
-		IBV_WR_RDMA_WRITE, ALL_ACCESS, .stale_key = true, .len = 64});
+	run_fault(&(struct remote_fault){IBV_WR_RDMA_WRITE, ALL_ACCESS, .stale_key = true,
+					 .len = 64});
 }
 
 static void test_write_to_a_foreign_pd_touches_nothing(void **state)
@@ -207,8 +208,7 @@ static void test_read_past_the_end_fails_with_remote_access_error(void **state)
 /* Three reads in one list, the second with a wrong key. */
 static void post_three_reads(struct side *side)
 {
-	struct ibv_sge piece = {
-		.addr = (uintptr_t)side->buf, .length = 64, .lkey = side->mr->lkey};
+	struct ibv_sge piece = {.addr = (uintptr_t)side->buf, .length = 64, .lkey = side->mr->lkey};
 	struct ibv_send_wr wr[3], *bad;
 
 	for (unsigned i = 0; i < 3; i++) {

@@ -7,10 +7,12 @@
 
 static const struct pair_options options = {.bytes = 4 * MIB, .depth = 64, .reads = 2};
 
-/* Sends, reads and writes of all sizes, more than can leave at once; then receives, on both sides. */
+/* Sends, reads and writes of all sizes, more than can leave at once; then receives, on both sides.
+ */
 static void post_much(struct side *side, struct tally *sends, struct tally *recvs)
 {
-	static const enum ibv_wr_opcode kinds[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND};
+	static const enum ibv_wr_opcode kinds[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
+						   IBV_WR_SEND};
 
 	for (unsigned i = 0; i < RECVS; i++)
 		side_recv(side, i, 0, MIB);
@@ -85,10 +87,10 @@ static void test_post_in_error_state_flushes_in_order(void **state)
 	for (unsigned i = 0; i < 32; i++) {
 		side_recv(&pair.client, i, 0, 64);
 		/* Unsignalled, but what fails is always told. */
-		side_post(&pair.client, &(struct request){.opcode = i % 2 ? IBV_WR_SEND
-									  : IBV_WR_RDMA_READ,
-							  .id = i,
-							  .len = 64});
+		side_post(&pair.client,
+			  &(struct request){.opcode = i % 2 ? IBV_WR_SEND : IBV_WR_RDMA_READ,
+					    .id = i,
+					    .len = 64});
 	}
 	for (unsigned i = 0; i < 32; i++) {
 		cq_expect(pair.client.send_cq, i, IBV_WC_WR_FLUSH_ERR);
@@ -138,11 +140,13 @@ static void test_send_before_connection_is_refused(void **state)
 	(void)state;
 	side_resolve(&side, unused_port());
 	side_equip(&side, &options);
-	assert_int_not_equal(side_try(&side, &(struct request){.opcode = IBV_WR_SEND, .len = 8}), 0);
+	assert_int_not_equal(side_try(&side, &(struct request){.opcode = IBV_WR_SEND, .len = 8}),
+			     0);
 	side_close(&side);
 }
 
-/* A message that was acknowledged by its completion and then a disconnect: it arrives all the same. */
+/* A message that was acknowledged by its completion and then a disconnect: it arrives all the same.
+ */
 static void test_disconnect_after_completion_loses_no_message(void **state)
 {
 	struct pair pair;

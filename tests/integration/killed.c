@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A peer process that is killed at any moment: every request here completes exactly once, and the end is told once. */
+/* A peer process that is killed at any moment: every request here completes exactly once, and the
+ * end is told once. */
 #include "pair.h"
 
 #include <signal.h>
@@ -35,7 +36,8 @@ static void peer_connect(struct side *side, uint16_t port)
 
 static void run_busy(uint16_t port)
 {
-	static const enum ibv_wr_opcode kinds[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND};
+	static const enum ibv_wr_opcode kinds[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
+						   IBV_WR_SEND};
 	struct side side = {0};
 	struct ibv_wc wc;
 
@@ -105,7 +107,8 @@ static void host_open(struct host *host, const char *role)
 
 static void host_post(struct host *host)
 {
-	static const enum ibv_wr_opcode kinds[] = {IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_SEND};
+	static const enum ibv_wr_opcode kinds[] = {IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
+						   IBV_WR_SEND};
 
 	for (unsigned i = 0; i < SENDS; i++)
 		side_post(&host->side, &(struct request){.opcode = kinds[i % 3],

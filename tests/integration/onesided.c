@@ -2,7 +2,7 @@
 /* One-sided transfers: sizes, pieces, limits on reads, fences. */
 #include "pair.h"
 
-static const uint32_t sizes[] = {0,    1,    3,     511,   513,   2048,    4096,
+static const uint32_t sizes[] = {0,    1,     3,     511,   513,     2048,         4096,
 				 4097, 64754, 65535, 65536, 1 << 20, (3 << 20) + 5};
 
 static void check_outcome(struct side *side, uint64_t id, enum ibv_wc_opcode opcode)
@@ -232,6 +232,47 @@ static void test_reads_in_both_directions_beyond_the_depth_complete(void **state
 	pair_close(&pair);
 }
 
+/* ---- a queue that is always full ---- */
+
+#define SMALL_DEPTH 2
+
+/* Slots are used again while their neighbours are still on their way: a read that is answered,
+ * beside a write that is not. */
+static void test_small_full_queue_completes_all_in_order(void **state)
+{
+	static const enum ibv_wr_opcode kinds[] = {IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
+						   IBV_WR_SEND};
+	struct pair_options options = {.bytes = 8 * MIB, .depth = SMALL_DEPTH};
+	unsigned seed = 7, posted = 0, received = 0;
+	struct pair pair;
+	struct ibv_wc wc;
+
+	(void)state;
+	pair_open(&pair, &options);
+	for (unsigned i = 0; i < SMALL_DEPTH; i++)
+		side_recv(&pair.server, i, 4 * MIB, 64);
+	for (unsigned done = 0; done < 600; done++) {
+		for (; posted < done + SMALL_DEPTH; posted++) {
+			enum ibv_wr_opcode kind = kinds[(unsigned)rand_r(&seed) % 3];
+			uint32_t len = (unsigned)rand_r(&seed) % 4 ? 64 : 3 * MIB;
+
+			side_post(&pair.client,
+				  &(struct request){.opcode = kind,
+						    .id = posted,
+						    .at = 4 * MIB,
+						    .len = kind == IBV_WR_SEND ? 64 : len,
+						    .flags = IBV_SEND_SIGNALED});
+		}
+		cq_expect(pair.client.send_cq, done, IBV_WC_SUCCESS);
+		while (ibv_poll_cq(pair.server.recv_cq, 1, &wc) > 0) {
+			assert_int_equal(wc.status, IBV_WC_SUCCESS);
+			assert_int_equal(wc.wr_id, received++ % SMALL_DEPTH);
+			side_recv(&pair.server, wc.wr_id, 4 * MIB, 64);
+		}
+	}
+	pair_close(&pair);
+}
+
 /* ---- fence and visibility ---- */
 
 /* What a read brings is sent on in the same list: only a fence makes that right. */
@@ -248,11 +289,11 @@ static void test_send_with_fence_waits_for_the_read_before_it(void **state)
 		side_recv(&pair.server, i, MIB, MIB);
 		side_post(&pair.client,
 			  &(struct request){.opcode = IBV_WR_RDMA_READ, .id = i, .len = MIB});
-		side_post(&pair.client, &(struct request){.opcode = IBV_WR_SEND,
-							  .id = i,
-							  .len = MIB,
-							  .flags = IBV_SEND_FENCE |
-								   IBV_SEND_SIGNALED});
+		side_post(&pair.client,
+			  &(struct request){.opcode = IBV_WR_SEND,
+					    .id = i,
+					    .len = MIB,
+					    .flags = IBV_SEND_FENCE | IBV_SEND_SIGNALED});
 		cq_expect(pair.server.recv_cq, i, IBV_WC_SUCCESS);
 		assert_true(is_filled(pair.server.buf + MIB, MIB, i));
 		cq_expect(pair.client.send_cq, i, IBV_WC_SUCCESS);
@@ -294,8 +335,9 @@ static void test_unsupported_opcode_is_refused(void **state)
 	pair_open(&pair, &options);
 	assert_int_equal(ibv_query_device(pair.client.id->verbs, &attr), 0);
 	if (attr.atomic_cap == IBV_ATOMIC_NONE) {
-		error = side_try(&pair.client,
-				 &(struct request){.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .len = 8});
+		error = side_try(
+			&pair.client,
+			&(struct request){.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .len = 8});
 		assert_int_not_equal(error, 0);
 	}
 	write_to(&pair.client, &pair.server, 0, 10, 3);
@@ -312,6 +354,7 @@ int main(void)
 		cmocka_unit_test(test_write_gathers_and_read_scatters_pieces),
 		cmocka_unit_test(test_reads_beyond_the_agreed_depth_wait_and_complete),
 		cmocka_unit_test(test_reads_in_both_directions_beyond_the_depth_complete),
+		cmocka_unit_test(test_small_full_queue_completes_all_in_order),
 		cmocka_unit_test(test_send_with_fence_waits_for_the_read_before_it),
 		cmocka_unit_test(test_send_behind_writes_proves_their_arrival),
 		cmocka_unit_test(test_unsupported_opcode_is_refused),

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two connected sides, for tests of the public interface on any device: in one process, or one of them in a process of its own
- * that may be killed. Waits are bounded, and a wait that runs out of time fails the test. Not for threads of a test: what asserts
- * must be called by the thread that runs it.
+ * Two connected sides, for tests of the public interface on any device: in one process, or one of
+ * them in a process of its own that may be killed. Waits are bounded, and a wait that runs out of
+ * time fails the test. Not for threads of a test: what asserts must be called by the thread that
+ * runs it.
  */
 #ifndef INTEGRATION_PAIR_H
 #define INTEGRATION_PAIR_H
@@ -61,15 +62,15 @@ void cm_expect_none(struct rdma_event_channel *channel);
 /* ---- sides ---- */
 
 struct pair_options {
-	size_t bytes;          /* of each buffer; 0: 64 KiB */
-	uint32_t depth;        /* of each queue; 0: 64 */
-	uint32_t sge;          /* pieces in a request; 0: 1 */
+	size_t bytes;   /* of each buffer; 0: 64 KiB */
+	uint32_t depth; /* of each queue; 0: 64 */
+	uint32_t sge;   /* pieces in a request; 0: 1 */
 	uint32_t inline_bytes;
-	uint8_t reads;         /* initiator_depth and responder_resources of both; 0: 16 */
+	uint8_t reads; /* initiator_depth and responder_resources of both; 0: 16 */
 	bool signal_all;
-	bool one_cq;           /* for both queues */
-	bool shared_receives;  /* receives are posted to an SRQ */
-	unsigned access;       /* of the buffers; 0: ALL_ACCESS */
+	bool one_cq;          /* for both queues */
+	bool shared_receives; /* receives are posted to an SRQ */
+	unsigned access;      /* of the buffers; 0: ALL_ACCESS */
 };
 
 /* What a side tells its peer in private data. */
@@ -116,7 +117,8 @@ void side_close(struct side *side);
 
 void pair_open(struct pair *pair, const struct pair_options *options);
 void pair_close(struct pair *pair);
-/* What peers did to the side's memory is over: thread sanitizers see no order through a socket, but through this. */
+/* What peers did to the side's memory is over: thread sanitizers see no order through a socket, but
+ * through this. */
 void side_settle(struct side *side);
 /* DISCONNECTED at both. */
 void pair_disconnect(struct pair *pair);
@@ -151,7 +153,7 @@ void cq_expect_none(struct ibv_cq *cq);
 /* Requests counted by their wr_id. */
 #define TALLY_MAX 4096
 struct tally {
-	unsigned posted;          /* ids 0 .. posted-1 */
+	unsigned posted; /* ids 0 .. posted-1 */
 	uint8_t seen[TALLY_MAX];
 	unsigned done;            /* completions */
 	unsigned flushed, failed; /* with an error: a flush, another one */

@@ -158,7 +158,8 @@ static void test_posted_requests_leave_though_nobody_calls_again(void **state)
 	for (unsigned i = 0; i < 50; i++)
 		side_recv(&host.side, i, 0, 2000);
 	for (unsigned i = 0; i < 50; i++)
-		assert_int_equal(cq_expect(host.side.recv_cq, i, IBV_WC_SUCCESS).byte_len, 1000 + i);
+		assert_int_equal(cq_expect(host.side.recv_cq, i, IBV_WC_SUCCESS).byte_len,
+				 1000 + i);
 	host_close(&host);
 }
 
@@ -178,7 +179,8 @@ static void test_large_posted_requests_leave_though_nobody_calls_again(void **st
 
 /* ---- in one process ---- */
 
-/* A moment between a poll and a post, of every length: the program polled, so somebody thinks that it will again. */
+/* A moment between a poll and a post, of every length: the program polled, so somebody thinks that
+ * it will again. */
 static void test_request_posted_at_any_moment_after_a_poll_leaves(void **state)
 {
 	struct pair pair;
@@ -195,10 +197,9 @@ static void test_request_posted_at_any_moment_after_a_poll_leaves(void **state)
 		pair.client.buf[i] = 1;
 		/* The first leaves at once, the second may be held back. */
 		side_post(&pair.client, &(struct request){.opcode = IBV_WR_RDMA_WRITE, .len = 0});
-		side_post(&pair.client, &(struct request){.opcode = IBV_WR_RDMA_WRITE,
-							  .at = i,
-							  .remote_at = i,
-							  .len = 1});
+		side_post(&pair.client,
+			  &(struct request){
+				  .opcode = IBV_WR_RDMA_WRITE, .at = i, .remote_at = i, .len = 1});
 		while (!peek(there) && now_ms() < end)
 			continue;
 		assert_true(peek(there));
@@ -206,43 +207,50 @@ static void test_request_posted_at_any_moment_after_a_poll_leaves(void **state)
 	pair_close(&pair);
 }
 
+/* Twice 32 MiB into the peer's upper half, and a mark behind them. */
+static void post_much(struct side *side)
+{
+	struct request bulk = {.opcode = IBV_WR_RDMA_WRITE, .len = 32 * MIB, .remote_at = 32 * MIB};
+	struct request mark = {.opcode = IBV_WR_RDMA_WRITE,
+			       .id = 1,
+			       .at = 64 * MIB,
+			       .len = 1,
+			       .remote_at = 64 * MIB + 1,
+			       .flags = IBV_SEND_SIGNALED};
+
+	side->buf[64 * MIB] = 1;
+	side_post(side, &bulk);
+	side_post(side, &bulk);
+	side_post(side, &mark);
+}
+
 static void test_both_write_64_mib_and_neither_polls_without_deadlock(void **state)
 {
-	struct pair_options large = {.bytes = 64 * MIB};
+	struct pair_options large = {.bytes = 64 * MIB + 2};
 	uint64_t end = now_ms() + WAIT_MS;
-	struct request request = {.opcode = IBV_WR_RDMA_WRITE,
-				  .id = 1,
-				  .len = 32 * MIB,
-				  .remote_at = 32 * MIB,
-				  .flags = IBV_SEND_SIGNALED};
-	const uint8_t *last[2];
 	struct pair pair;
 
 	(void)state;
 	pair_open(&pair, &large);
 	fill(pair.client.buf, 32 * MIB, 1);
 	fill(pair.server.buf, 32 * MIB, 2);
-	pair.client.buf[32 * MIB - 1] = pair.server.buf[32 * MIB - 1] = 0xff;
-	for (unsigned i = 0; i < 2; i++) { /* 64 MiB each way */
-		side_post(&pair.client, &request);
-		side_post(&pair.server, &request);
-	}
-	last[0] = pair.client.buf + 64 * MIB - 1;
-	last[1] = pair.server.buf + 64 * MIB - 1;
-	while ((peek(last[0]) != 0xff || peek(last[1]) != 0xff) && now_ms() < end)
+	post_much(&pair.client);
+	post_much(&pair.server);
+	while (!peek(pair.client.buf + 64 * MIB + 1) || !peek(pair.server.buf + 64 * MIB + 1)) {
+		assert_true(now_ms() < end);
 		usleep(1000);
-	for (unsigned i = 0; i < 2; i++) {
-		cq_expect(pair.client.send_cq, 1, IBV_WC_SUCCESS);
-		cq_expect(pair.server.send_cq, 1, IBV_WC_SUCCESS);
 	}
 	side_settle(&pair.client);
 	side_settle(&pair.server);
-	assert_true(is_filled(pair.client.buf + 32 * MIB, 32 * MIB - 1, 2));
-	assert_true(is_filled(pair.server.buf + 32 * MIB, 32 * MIB - 1, 1));
+	assert_true(is_filled(pair.client.buf + 32 * MIB, 32 * MIB, 2));
+	assert_true(is_filled(pair.server.buf + 32 * MIB, 32 * MIB, 1));
+	cq_expect(pair.client.send_cq, 1, IBV_WC_SUCCESS);
+	cq_expect(pair.server.send_cq, 1, IBV_WC_SUCCESS);
 	pair_close(&pair);
 }
 
-/* Only the first pair's CQ is polled, and it has nothing; the other pair's traffic is one-sided at a target in this process. */
+/* Only the first pair's CQ is polled, and it has nothing; the other pair's traffic is one-sided at
+ * a target in this process. */
 static void test_poller_of_one_cq_does_not_hold_up_the_other(void **state)
 {
 	const uint8_t *last;
@@ -265,12 +273,12 @@ static void test_poller_of_one_cq_does_not_hold_up_the_other(void **state)
 	pair_close(&other);
 }
 
-/* A stream that never ends, refilled by whoever comes by; the other pair's messages go back and forth meanwhile. */
+/* A stream that never ends, refilled by whoever comes by; the other pair's messages go back and
+ * forth meanwhile. */
 static void test_bulk_stream_does_not_starve_a_ping_pong(void **state)
 {
-	struct request bulk_request = {.opcode = IBV_WR_RDMA_WRITE,
-				       .len = MIB,
-				       .flags = IBV_SEND_SIGNALED};
+	struct request bulk_request = {
+		.opcode = IBV_WR_RDMA_WRITE, .len = MIB, .flags = IBV_SEND_SIGNALED};
 	struct pair bulk, small;
 	unsigned megabytes = 0, in_flight = 0;
 	struct ibv_wc wc;

@@ -35,9 +35,9 @@ static void transfer(struct side *from, struct side *to, uint32_t len, unsigned 
 
 static void test_send_of_every_size_arrives_whole(void **state)
 {
-	static const uint32_t sizes[] = {0,    1,     3,     4,         511,      512,     513,
-					 2047, 2048,  4096,  4097,      64734,    64768,   65535,
-					 65536, MIB,  MIB + 1, 3 * MIB + 5};
+	static const uint32_t sizes[] = {0,     1,     3,     4,    511,     512,
+					 513,   2047,  2048,  4096, 4097,    64734,
+					 64768, 65535, 65536, MIB,  MIB + 1, 3 * MIB + 5};
 	struct pair_options options = {.bytes = 3 * MIB + 64};
 	struct pair pair;
 
@@ -276,7 +276,10 @@ static void test_recv_posted_to_a_full_queue_gives_enomem(void **state)
 static void test_post_list_with_a_bad_one_posts_those_before_it(void **state)
 {
 	struct ibv_send_wr wr[3] = {
-		{.wr_id = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED, .next = &wr[1]},
+		{.wr_id = 1,
+		 .opcode = IBV_WR_SEND,
+		 .send_flags = IBV_SEND_SIGNALED,
+		 .next = &wr[1]},
 		{.wr_id = 2, .opcode = IBV_WR_SEND, .num_sge = 1000, .next = &wr[2]},
 		{.wr_id = 3, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED},
 	};
@@ -301,7 +304,8 @@ static void test_post_list_with_a_bad_one_posts_those_before_it(void **state)
 
 static void test_mixed_requests_complete_in_posting_order(void **state)
 {
-	static const enum ibv_wr_opcode kinds[] = {IBV_WR_RDMA_READ, IBV_WR_SEND, IBV_WR_RDMA_WRITE};
+	static const enum ibv_wr_opcode kinds[] = {IBV_WR_RDMA_READ, IBV_WR_SEND,
+						   IBV_WR_RDMA_WRITE};
 	struct pair_options options = {.bytes = MIB, .depth = 60};
 	struct pair pair;
 

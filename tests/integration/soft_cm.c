@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Connections as the software device alone makes them: exact codes, both address families, and strangers at its TCP ports. */
+/* Connections as the software device alone makes them: exact codes, both address families, and
+ * strangers at its TCP ports. */
 #include "pair.h"
 
 #include <arpa/inet.h>
@@ -224,8 +225,8 @@ static void test_garbage_at_a_listener_does_not_disturb_it(void **state)
 	} garbage[] = {
 		{"GET / HTTP/1.1\r\n\r\n", 18},
 		{"MPA ID Rep Frame\x00\x01\x00\x00", 20},
-		{"MPA ID Req Frame\x00\x09\x00\x00", 20}, /* revision 9 */
-		{"MPA ID Req Frame\x00\x01\xff\xff", 20}, /* 64 KiB of private data */
+		{"MPA ID Req Frame\x00\x09\x00\x00", 20},         /* revision 9 */
+		{"MPA ID Req Frame\x00\x01\xff\xff", 20},         /* 64 KiB of private data */
 		{"MPA ID Req Frame\x10\x02\x00\x02\x00\x00", 22}, /* too short to be enhanced */
 	};
 	struct rdma_event_channel *channel = rdma_create_event_channel();

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,7 +16,7 @@ static volatile sig_atomic_t signals;
 static volatile sig_atomic_t elsewhere; /* caught by another thread than the program's own */
 static pid_t main_thread;
 
-static void catch(int number)
+static void catch (int number)
 {
 	(void)number;
 	signals++;
@@ -199,6 +200,22 @@ static void test_parent_goes_on_after_fork(void **state)
 	pair_close(&pair);
 }
 
+/* Until @at can be bound. */
+static void await_free(struct rdma_event_channel *channel, struct sockaddr_storage *at)
+{
+	uint64_t end = now_ms() + WAIT_MS;
+	struct rdma_cm_id *id;
+	int result;
+
+	do {
+		assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+		result = rdma_bind_addr(id, (struct sockaddr *)at);
+		rdma_destroy_id(id);
+		if (result)
+			usleep(1000);
+	} while (result && now_ms() < end);
+}
+
 /* A child that lives on neither keeps the parent's connections open nor its ports. */
 static void test_child_that_lives_on_holds_nothing_open(void **state)
 {
@@ -213,12 +230,14 @@ static void test_child_that_lives_on_holds_nothing_open(void **state)
 	pid = fork();
 	assert_true(pid >= 0);
 	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		for (;;)
 			pause();
 	}
 	ping(&pair);
 	rdma_destroy_id(pair.listener);
 	test_address(&at, port);
+	await_free(pair.channel, &at); /* the child may not have begun */
 	pair.listener = listen_at(pair.channel, &at, 1);
 	rdma_destroy_qp(pair.client.id);
 	cm_expect(pair.server.channel, RDMA_CM_EVENT_DISCONNECTED);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* How long a SEND waits for its receive: SOFTRDMA_RECV_TIMEOUT, in milliseconds, is short when this runs. */
+/* How long a SEND waits for its receive: SOFTRDMA_RECV_TIMEOUT, in milliseconds, is short when this
+ * runs. */
 #include "pair.h"
 
 static const struct pair_options options = {.bytes = MIB};
@@ -42,7 +43,8 @@ static void test_receives_that_come_in_time_keep_the_connection(void **state)
 	for (unsigned i = 0; i < 30; i++)
 		side_send(&pair.client, i, 0, 8);
 	for (unsigned i = 0; i < 30; i++) {
-		cq_expect_none(pair.server.recv_cq); /* 50 ms; all of them are longer than the time allowed for one */
+		cq_expect_none(pair.server.recv_cq); /* 50 ms; all of them are longer than the time
+							allowed for one */
 		side_recv(&pair.server, i, 0, 64);
 		cq_expect(pair.server.recv_cq, i, IBV_WC_SUCCESS);
 	}

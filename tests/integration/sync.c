@@ -12,12 +12,10 @@
 
 static struct ibv_qp_init_attr qp_attr(void)
 {
-	return (struct ibv_qp_init_attr){.cap = {.max_send_wr = 4,
-						 .max_recv_wr = 4,
-						 .max_send_sge = 1,
-						 .max_recv_sge = 1},
-					 .qp_type = IBV_QPT_RC,
-					 .sq_sig_all = 1};
+	return (struct ibv_qp_init_attr){
+		.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1},
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = 1};
 }
 
 static struct rdma_addrinfo *resolve(const char *node, const char *service, int flags)

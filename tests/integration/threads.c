@@ -59,9 +59,8 @@ static int post(struct side *side, uint64_t id, unsigned len)
 
 static int post_recv(struct side *side)
 {
-	struct ibv_sge piece = {.addr = (uintptr_t)side->buf + 4096,
-				.length = 4096,
-				.lkey = side->mr->lkey};
+	struct ibv_sge piece = {
+		.addr = (uintptr_t)side->buf + 4096, .length = 4096, .lkey = side->mr->lkey};
 	struct ibv_recv_wr wr = {.sg_list = &piece, .num_sge = 1}, *bad;
 
 	return ibv_post_recv(side->qp, &wr, &bad);
@@ -189,11 +188,9 @@ static void test_threads_with_a_qp_each_do_not_disturb_each_other(void **state)
 
 static struct ibv_qp_init_attr small_qp(void)
 {
-	return (struct ibv_qp_init_attr){.cap = {.max_send_wr = 4,
-						 .max_recv_wr = 4,
-						 .max_send_sge = 1,
-						 .max_recv_sge = 1},
-					 .qp_type = IBV_QPT_RC};
+	return (struct ibv_qp_init_attr){
+		.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1},
+		.qp_type = IBV_QPT_RC};
 }
 
 /* The next event, which must be of that type. */
@@ -345,7 +342,8 @@ static void test_registration_beside_traffic_is_clean(void **state)
 	pair_close(&own.pair);
 }
 
-/* The peer reads what is being taken away: the end of the connection is fine, a crash or a hang is not. */
+/* The peer reads what is being taken away: the end of the connection is fine, a crash or a hang is
+ * not. */
 static void test_deregistration_under_a_peers_reads_ends_the_connection(void **state)
 {
 	struct pair_options options = {.bytes = 4 * MIB, .depth = 32};

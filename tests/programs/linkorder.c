@@ -9,7 +9,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,21 +59,15 @@ static struct {
 #define CALL(name) name
 #endif
 
-static void check(int ok, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void check(int ok, const char *format, ...)
-{
-	va_list args;
-
-	if (ok)
-		return;
-	fputs("FAIL: ", stdout);
-	va_start(args, format);
-	vprintf(format, args);
-	va_end(args);
-	printf(" (errno: %s)\n", strerror(errno));
-	exit(1);
-}
+/* errno says why, where the call sets it. */
+#define check(ok, ...)                                                                             \
+	do {                                                                                       \
+		if (!(ok)) {                                                                       \
+			printf("FAIL: " __VA_ARGS__);                                              \
+			printf(" (errno: %s)\n", strerror(errno));                                 \
+			exit(1);                                                                   \
+		}                                                                                  \
+	} while (0)
 
 #ifdef LINKORDER_DLOPEN
 static void *open_library(const char *name, int flags)
@@ -187,7 +180,7 @@ static void end_post_send(struct end *end, const char *text)
 				 .send_flags = IBV_SEND_SIGNALED},
 			   *bad;
 
-	strcpy(end->buffer, text);
+	snprintf(end->buffer, sizeof(end->buffer), "%s", text);
 	check(!ibv_post_send(end->id->qp, &wr, &bad), "ibv_post_send");
 }
 

@@ -20,6 +20,9 @@
 static pthread_mutex_t acks_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t acks_changed = PTHREAD_COND_INITIALIZER;
 
+/* All that ever had an id and are there, under the CM lock: see soft_rdma_get_cm_event. */
+static struct list channels = {&channels, &channels};
+
 static struct cm_channel *to_channel(struct rdma_event_channel *channel)
 {
 	return container_of(channel, struct cm_channel, channel);
@@ -57,12 +60,12 @@ static void token_take(struct cm_channel *channel)
 		fcntl(fd, F_SETFL, flags);
 }
 
-static bool is_nonblocking(struct cm_channel *channel)
+static bool is_nonblocking(int fd)
 {
 	int cancel_state, flags;
 
 	cancel_state = cm_lock();
-	flags = fcntl(channel->channel.fd, F_GETFL);
+	flags = fcntl(fd, F_GETFL);
 	cm_unlock(cancel_state);
 	return flags < 0 || (flags & O_NONBLOCK);
 }
@@ -70,14 +73,14 @@ static bool is_nonblocking(struct cm_channel *channel)
 /*
  * Without the lock: a cancellation point, and restarted after a signal as its handler's flags say.
  */
-static int token_wait(struct cm_channel *channel)
+static int token_wait(int fd)
 {
 	uint64_t one;
 
-	while (read(channel->channel.fd, &one, sizeof(one)) < 0) {
+	while (read(fd, &one, sizeof(one)) < 0) {
 		int err = -errno;
 
-		if (err != -EAGAIN || is_nonblocking(channel))
+		if (err != -EAGAIN || is_nonblocking(fd))
 			return err;
 	}
 	return 0;
@@ -96,6 +99,7 @@ struct cm_channel *channel_new(void)
 		free(channel);
 		return NULL;
 	}
+	list_init(&channel->link);
 	list_init(&channel->events);
 	list_init(&channel->ids);
 	return channel;
@@ -124,12 +128,25 @@ void channel_free(struct cm_channel *channel)
 		event_drop(container_of(pos, struct cm_event, link));
 	while (!list_is_empty(&channel->ids))
 		channel_leave(list_first(&channel->ids, struct cm_id, channel_link));
+	list_del(&channel->link);
 	close(channel->channel.fd);
 	free(channel);
 }
 
+static bool channel_is_there(const struct rdma_event_channel *channel)
+{
+	struct list *pos;
+
+	list_for_each (pos, &channels)
+		if (&container_of(pos, struct cm_channel, link)->channel == channel)
+			return true;
+	return false;
+}
+
 void channel_join(struct cm_channel *channel, struct cm_id *cm)
 {
+	if (list_is_empty(&channel->link))
+		list_add_tail(&channels, &channel->link);
 	list_del(&cm->channel_link);
 	list_add_tail(&channel->ids, &cm->channel_link);
 	cm->id.channel = &channel->channel;
@@ -348,16 +365,19 @@ static void flush_unconnected(const struct rdma_cm_event *event)
 int soft_rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
 {
 	struct cm_event *found = NULL;
-	int cancel_state, err;
+	int cancel_state, err, fd;
 
 	if (!channel || !event)
 		return fail(-EINVAL);
+	fd = channel->fd;
 	do {
-		err = token_wait(to_channel(channel));
+		err = token_wait(fd);
 		if (err)
 			return fail(err);
 		cancel_state = cm_lock();
-		err = event_fetch(to_channel(channel), &found);
+		/* Programs destroy a channel under a thread that waits on it (rping does, as it
+		 * ends). */
+		err = channel_is_there(channel) ? event_fetch(to_channel(channel), &found) : -EBADF;
 		cm_unlock(cancel_state);
 		if (err)
 			return fail(err);

@@ -348,7 +348,7 @@ static void request_complete(struct cm_id *cm)
 	}
 	/* Nobody reads on: what follows is the queue pair's. */
 	progress_timer_cancel(&cm->timer);
-	id_unwatch(cm);
+	id_pause(cm);
 	news = (struct cm_news){
 		.private_data = request->private_data,
 		.private_len = request->private_len,

@@ -31,7 +31,7 @@ static void id_ready(struct progress_source *source, uint32_t events)
 		handshake_request(cm);
 		break;
 	default: /* nobody reads it in this state */
-		id_unwatch(cm);
+		id_pause(cm);
 		break;
 	}
 }
@@ -89,9 +89,16 @@ int id_watch(struct cm_id *cm, uint32_t events)
 	return err;
 }
 
-void id_unwatch(struct cm_id *cm)
+void id_pause(struct cm_id *cm)
 {
 	if (cm->watched)
+		progress_pause(&cm->source);
+	cm->watched = false;
+}
+
+void id_unwatch(struct cm_id *cm)
+{
+	if (cm->watched || cm->source.paused)
 		progress_unwatch(&cm->source);
 	cm->watched = false;
 }

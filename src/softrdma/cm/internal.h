@@ -51,6 +51,7 @@ enum cm_state {
  */
 struct cm_channel {
 	struct rdma_event_channel channel;
+	struct list link;   /* among all channels */
 	struct list events; /* struct cm_event, not fetched */
 	struct list ids;    /* struct cm_id that report here */
 };
@@ -159,7 +160,8 @@ void id_shutdown(struct cm_id *cm);
 /* A child that no user knows. */
 void id_drop(struct cm_id *cm);
 int id_watch(struct cm_id *cm, uint32_t events);
-void id_unwatch(struct cm_id *cm);
+void id_pause(struct cm_id *cm);   /* the socket stays */
+void id_unwatch(struct cm_id *cm); /* it goes, or becomes somebody else's */
 /* The socket and the timer. */
 void id_close_socket(struct cm_id *cm);
 

@@ -15,6 +15,7 @@
 #define MAX_HANDSHAKES  256 /* whoever connects and says nothing holds one for CM_REQUEST_MS */
 #define ACCEPT_RUN      64  /* then others have a turn */
 #define STARVED_MS      100
+#define PATIENCE_MS     250 /* with no place left, a request has only so long to come */
 
 /*
  * The backlog counts requests that nobody has fetched, as the kernel does: a program may hold many
@@ -141,8 +142,26 @@ static void starve(struct cm_id *cm, int err)
 		log_warn("listen %s: cannot accept for now: %s", addr_text(cm_src(cm)).text,
 			 strerror(-err));
 	cm->starved = true;
-	id_unwatch(cm);
+	id_pause(cm);
 	progress_timer_arm(&cm->timer, STARVED_MS);
+}
+
+/*
+ * Others wait and every place is taken: whoever has had its time and did not say all makes room, so
+ * that a crowd that says nothing keeps nobody out for long.
+ */
+static void make_room(struct cm_id *cm)
+{
+	const uint64_t patience = (uint64_t)(CM_REQUEST_MS - PATIENCE_MS) * 1000000u;
+	uint64_t now = progress_now();
+	struct list *pos, *tmp;
+
+	list_for_each_safe (pos, tmp, &cm->children) {
+		struct cm_id *child = container_of(pos, struct cm_id, child_link);
+
+		if (child->state == CM_AWAIT_REQUEST && child->timer.deadline < now + patience)
+			handshake_expired(child);
+	}
 }
 
 /* 0: go on; -EAGAIN: nobody waits; else there is no room for another one now. */
@@ -168,6 +187,8 @@ void listen_ready(struct cm_id *cm)
 {
 	int err = 0;
 
+	if (cm->handshakes >= MAX_HANDSHAKES)
+		make_room(cm);
 	for (int i = 0; i < ACCEPT_RUN && !is_full(cm) && !err; i++)
 		err = accept_one(cm);
 	if (err && err != -EAGAIN) {
@@ -178,7 +199,8 @@ void listen_ready(struct cm_id *cm)
 	if (is_full(cm)) {
 		log_info("listen %s: %u requests wait to be fetched, %u connections for a request",
 			 addr_text(cm_src(cm)).text, cm->pending, cm->handshakes);
-		id_unwatch(cm);
+		id_pause(cm);
+		progress_timer_arm(&cm->timer, PATIENCE_MS);
 	}
 }
 
@@ -186,7 +208,8 @@ void listen_resume(struct cm_id *cm)
 {
 	int err;
 
-	if (cm->watched || is_full(cm))
+	/* Too many handshakes are no reason not to look whether somebody waits: see make_room. */
+	if (cm->watched || cm->pending >= cm->backlog)
 		return;
 	err = id_watch(cm, EPOLLIN);
 	if (err)

@@ -83,16 +83,17 @@ static int make_ready(struct rdma_cm_id *id, struct ibv_qp *qp)
 
 /*
  * As librdmacm: @attr shows the caller which CQs were taken, and a second id may be given the same.
+ * The extended attributes begin as the plain ones do; their PD is given.
  */
-static int create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+static int create_qp(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *attr)
 {
-	struct ibv_qp_init_attr used = *attr;
+	struct ibv_qp_init_attr_ex used = *attr;
 	struct ibv_qp *qp;
 	int err;
 
-	err = check_qp(id, pd, attr);
+	err = check_qp(id, attr->pd, (struct ibv_qp_init_attr *)attr);
 	if (!err)
-		err = create_cqs(id, attr);
+		err = create_cqs(id, (struct ibv_qp_init_attr *)attr);
 	if (err)
 		return err;
 	if (!used.send_cq)
@@ -102,7 +103,7 @@ static int create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_ini
 	if (!used.srq)
 		used.srq = id->srq;
 
-	qp = soft_ibv_create_qp(pd, &used);
+	qp = soft_create_qp_ex(id->verbs, &used);
 	if (!qp) {
 		err = -errno;
 		goto undo_cqs;
@@ -124,33 +125,33 @@ undo_cqs:
 
 int soft_rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
+	struct ibv_qp_init_attr_ex full = {0};
 	int err;
 
 	if (!id || !attr)
 		return fail(-EINVAL);
-	err = create_qp(id, pd ? pd : id->pd, attr);
-	return err ? fail(err) : 0;
+	memcpy(&full, attr, sizeof(*attr));
+	full.comp_mask = IBV_QP_INIT_ATTR_PD; /* where the plain struct has padding */
+	full.pd = pd ? pd : id->pd;
+	err = create_qp(id, &full);
+	if (err)
+		return fail(err);
+	memcpy(attr, &full, sizeof(*attr));
+	return 0;
 }
 
 int soft_rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *attr)
 {
-	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
-	struct ibv_qp_init_attr plain;
-	struct ibv_pd *pd;
+	int err;
 
 	if (!id || !attr)
 		return fail(-EINVAL);
-	if ((attr->comp_mask & ~known) ||
-	    ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags))
-		return fail(-EOPNOTSUPP);
-	pd = attr->comp_mask & IBV_QP_INIT_ATTR_PD ? attr->pd : NULL;
-	memcpy(&plain, attr, sizeof(plain)); /* the extended one begins with the plain one */
-	if (soft_rdma_create_qp(id, pd, &plain))
-		return -1;
-	memcpy(attr, &plain, sizeof(plain));
-	attr->pd = id->pd;
-	attr->comp_mask |= IBV_QP_INIT_ATTR_PD;
-	return 0;
+	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD)) {
+		attr->comp_mask |= IBV_QP_INIT_ATTR_PD;
+		attr->pd = id->pd;
+	}
+	err = create_qp(id, attr);
+	return err ? fail(err) : 0;
 }
 
 /*

@@ -39,7 +39,7 @@ static struct {
 	pthread_mutex_t queue_lock; /* guards the three lists; a leaf */
 	struct list timers;         /* by deadline */
 	struct list work;
-	struct list sources; /* all that are watched */
+	struct list sources; /* all that are watched or paused */
 
 	_Atomic(enum mode) mode;
 	atomic_uint polls;    /* empty polls so far: somebody polls */
@@ -101,7 +101,9 @@ int progress_watch(struct progress_source *source, uint32_t events)
 	if (error)
 		return error;
 	pthread_mutex_lock(&progress.queue_lock);
-	list_add_tail(&progress.sources, &source->link);
+	if (!source->paused)
+		list_add_tail(&progress.sources, &source->link);
+	source->paused = false;
 	pthread_mutex_unlock(&progress.queue_lock);
 	return 0;
 }
@@ -111,12 +113,19 @@ int progress_rewatch(struct progress_source *source, uint32_t events)
 	return control(source, EPOLL_CTL_MOD, events);
 }
 
+void progress_pause(struct progress_source *source)
+{
+	if (!control(source, EPOLL_CTL_DEL, 0))
+		source->paused = true;
+}
+
 void progress_unwatch(struct progress_source *source)
 {
-	if (control(source, EPOLL_CTL_DEL, 0))
+	if (control(source, EPOLL_CTL_DEL, 0) && !source->paused)
 		return; /* was not watched */
 	pthread_mutex_lock(&progress.queue_lock);
 	list_del(&source->link);
+	source->paused = false;
 	pthread_mutex_unlock(&progress.queue_lock);
 }
 

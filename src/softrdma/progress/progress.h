@@ -43,12 +43,19 @@ struct progress_source {
 	enum progress_set set;
 	void (*ready)(struct progress_source *source,
 		      uint32_t events); /* EPOLL*; level-triggered */
-	struct list link;               /* among all that are watched */
+	struct list link;               /* among all that are watched or paused */
+	bool paused;
 };
 
 /* 0 or -errno. For CM sources the caller holds the CM lock. */
 int progress_watch(struct progress_source *source, uint32_t events);
 int progress_rewatch(struct progress_source *source, uint32_t events);
+
+/*
+ * Stop watching for a while: the descriptor stays among those that a forked child lets go of. For
+ * CM sources; the caller holds the CM lock.
+ */
+void progress_pause(struct progress_source *source);
 
 /*
  * Stop watching; to be called before close(fd). Does not block. A CM source may be freed at once

@@ -2,6 +2,7 @@
 /* Messages without a receive. */
 #include "held.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,41 +26,41 @@ static struct held *last(struct tcp_conn *conn)
 	return container_of(conn->rx.held.prev, struct held, link);
 }
 
-bool held_begin(struct tcp_conn *conn)
+int held_begin(struct tcp_conn *conn)
 {
 	struct rx *rx = &conn->rx;
 	struct held *held;
 
 	if (rx->held_bytes + HELD_OVERHEAD > HELD_MAX_BYTES)
-		return false;
+		return -EAGAIN;
 	held = calloc(1, sizeof(*held));
 	if (!held)
-		return false;
+		return -ENOMEM;
 	if (list_is_empty(&rx->held)) {
 		log_debug("%s: a message waits for a receive", conn->name);
 		progress_timer_arm(&conn->recv_timer, wait_ms());
 	}
 	rx->held_bytes += HELD_OVERHEAD;
 	list_add_tail(&rx->held, &held->link);
-	return true;
+	return 0;
 }
 
-bool held_make_room(struct tcp_conn *conn, uint32_t len)
+int held_make_room(struct tcp_conn *conn, uint32_t len)
 {
 	struct held *held = last(conn);
 	uint8_t *data;
 
 	if (len <= held->room - held->len)
-		return true;
+		return 0;
 	if (conn->rx.held_bytes + len > HELD_MAX_BYTES)
-		return false;
+		return -EAGAIN;
 	data = realloc(held->data, (size_t)held->len + len);
 	if (!data)
-		return false;
+		return -ENOMEM;
 	conn->rx.held_bytes += held->len + len - held->room;
 	held->data = data;
 	held->room = held->len + len;
-	return true;
+	return 0;
 }
 
 uint8_t *held_end(struct tcp_conn *conn)

@@ -8,10 +8,10 @@
 
 #include "conn.h"
 
-/* A new message is to be held. False: no more is kept now. */
-bool held_begin(struct tcp_conn *conn);
-/* Room for @len more bytes of the message in progress. False: no more is kept now. */
-bool held_make_room(struct tcp_conn *conn, uint32_t len);
+/* A new message is to be held. -EAGAIN: no more is kept now; -ENOMEM. */
+int held_begin(struct tcp_conn *conn);
+/* Room for @len more bytes of the message in progress. -EAGAIN: no more is kept now; -ENOMEM. */
+int held_make_room(struct tcp_conn *conn, uint32_t len);
 /* Where its next byte goes; @len bytes were put there; it is whole. */
 uint8_t *held_end(struct tcp_conn *conn);
 void held_placed(struct tcp_conn *conn, uint32_t len);

@@ -60,10 +60,19 @@ uint16_t segment_read_fault(enum rc_fault fault)
 
 /* ---- a segment begins: where does its payload go? ---- */
 
+/* What comes of holding a message: nothing would tell when there is memory again. */
+static enum outcome held_outcome(struct tcp_conn *conn, int error)
+{
+	if (!error)
+		return GO_ON;
+	return error == -ENOMEM ? segment_fail(conn, TERM_DDP_NO_BUFFER) : BLOCKED;
+}
+
 /* A message that takes a receive begins. Without one it is held. */
 static enum outcome begin_recv(struct tcp_conn *conn)
 {
 	struct rx *rx = &conn->rx;
+	enum outcome outcome = GO_ON;
 
 	if (rx->recv_begun)
 		return GO_ON;
@@ -73,8 +82,10 @@ static enum outcome begin_recv(struct tcp_conn *conn)
 		log_error("strict: %s: a message found no receive", conn->name);
 		return segment_fail(conn, TERM_DDP_NO_BUFFER);
 	}
-	if (!rx->recv && !held_begin(conn))
-		return BLOCKED;
+	if (!rx->recv)
+		outcome = held_outcome(conn, held_begin(conn));
+	if (outcome != GO_ON)
+		return outcome;
 	rx->recv_begun = true;
 	rx->recv_done = 0;
 	return GO_ON;
@@ -84,14 +95,13 @@ static enum outcome begin_send(struct tcp_conn *conn)
 {
 	struct rx *rx = &conn->rx;
 	const struct ddp_header *segment = &rx->segment;
-
 	enum outcome outcome = begin_recv(conn);
 
 	if (outcome != GO_ON)
 		return outcome;
 	if (!rx->recv) {
 		rx->sink = SINK_HELD;
-		return held_make_room(conn, segment->payload_len) ? GO_ON : BLOCKED;
+		return held_outcome(conn, held_make_room(conn, segment->payload_len));
 	}
 	if (rx->recv->status != IBV_WC_SUCCESS)
 		return fail_recv(conn, rx->recv, rx->recv->status, TERM_DDP_NO_BUFFER);

@@ -52,16 +52,18 @@ static struct ibv_srq *create_srq_ex(struct ibv_context *context, struct ibv_srq
 	return srq;
 }
 
-static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+struct ibv_qp *soft_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
 	/* The extended struct begins as the basic one does. */
 	struct ibv_qp_init_attr *basic = (struct ibv_qp_init_attr *)attr;
-	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
+			       IBV_QP_INIT_ATTR_CREATE_FLAGS;
 	bool extended = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 	struct ibv_qp *qp;
 
 	(void)context;
 	if ((attr->comp_mask & ~known) || !(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd ||
+	    ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags) ||
 	    (extended && !wr_can_offer(attr->send_ops_flags))) {
 		errno = EOPNOTSUPP;
 		return NULL;
@@ -97,7 +99,7 @@ void context_set_ops(struct verbs_context *verbs)
 	verbs->query_rt_values = soft_query_rt_values;
 	verbs->create_cq_ex = soft_create_cq_ex;
 	verbs->create_srq_ex = create_srq_ex;
-	verbs->create_qp_ex = create_qp_ex;
+	verbs->create_qp_ex = soft_create_qp_ex;
 	verbs->close_xrcd = no_close_xrcd;
 	verbs->sz = sizeof(*verbs);
 	verbs->context.abi_compat = __VERBS_ABI_IS_EXTENDED;

@@ -91,6 +91,8 @@ int soft_ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask
 int soft_ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr);
 int soft_ibv_destroy_srq(struct ibv_srq *srq);
 struct ibv_qp *soft_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
+/* What ibv_create_qp_ex, an inline function, calls. */
+struct ibv_qp *soft_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 /* NULL unless it was made for the ibv_wr_* interface. */
 struct ibv_qp_ex *soft_ibv_qp_to_qp_ex(struct ibv_qp *qp);
 int soft_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);

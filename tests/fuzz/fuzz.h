@@ -34,7 +34,8 @@ static inline uint8_t take_byte(struct input *input)
 	return *input->at++;
 }
 
-/* A copy that ends where an allocation ends, so that the address sanitizer sees a read beyond it.
+/*
+ * A copy that ends where an allocation ends, so that the address sanitizer sees a read beyond it.
  */
 static inline uint8_t *exact_copy(const uint8_t *bytes, size_t len)
 {

@@ -7,7 +7,8 @@
 
 static const struct pair_options options = {.bytes = 4 * MIB, .depth = 64, .reads = 2};
 
-/* Sends, reads and writes of all sizes, more than can leave at once; then receives, on both sides.
+/*
+ * Sends, reads and writes of all sizes, more than can leave at once; then receives, on both sides.
  */
 static void post_much(struct side *side, struct tally *sends, struct tally *recvs)
 {
@@ -145,7 +146,8 @@ static void test_send_before_connection_is_refused(void **state)
 	side_close(&side);
 }
 
-/* A message that was acknowledged by its completion and then a disconnect: it arrives all the same.
+/*
+ * A message that was acknowledged by its completion and then a disconnect: it arrives all the same.
  */
 static void test_disconnect_after_completion_loses_no_message(void **state)
 {

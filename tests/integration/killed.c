@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* A peer process that is killed at any moment: every request here completes exactly once, and the
- * end is told once. */
+/*
+ * A peer process that is killed at any moment: every request here completes exactly once, and the
+ * end is told once.
+ */
 #include "pair.h"
 
 #include <signal.h>
-#include <stdio.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -234,6 +236,29 @@ static void test_peer_that_exits_is_like_one_that_disconnects(void **state)
 	host_close(&host);
 }
 
+/* Without a look at what came: the socket is written to after its end. */
+static void test_posting_into_a_dying_peer_raises_no_sigpipe(void **state)
+{
+	struct request request = {.opcode = IBV_WR_RDMA_WRITE, .len = 16};
+
+	(void)state;
+	for (int i = 0; i < 10; i++) {
+		struct host host;
+
+		host_open(&host, "idle");
+		for (int j = 0; j < 20000; j++) {
+			if (j == 100)
+				assert_int_equal(kill(host.pid, SIGKILL), 0);
+			side_try(&host.side, &request);
+		}
+		assert_int_equal(waitpid(host.pid, NULL, 0), host.pid);
+		cm_expect(host.side.channel, RDMA_CM_EVENT_DISCONNECTED);
+		tally_drain(&host.recvs, host.side.recv_cq);
+		assert_int_equal(pipe_signals, 0);
+		host_close(&host);
+	}
+}
+
 /* One of two connections dies; the other does not notice. */
 static void test_peer_killed_leaves_other_connections_alone(void **state)
 {
@@ -261,6 +286,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_peer_killed_with_only_receives_posted_is_noticed),
 		cmocka_unit_test(test_peer_killed_wakes_a_sleeping_program),
 		cmocka_unit_test(test_peer_that_exits_is_like_one_that_disconnects),
+		cmocka_unit_test(test_posting_into_a_dying_peer_raises_no_sigpipe),
 		cmocka_unit_test(test_peer_killed_leaves_other_connections_alone),
 	};
 

@@ -236,8 +236,10 @@ static void test_reads_in_both_directions_beyond_the_depth_complete(void **state
 
 #define SMALL_DEPTH 2
 
-/* Slots are used again while their neighbours are still on their way: a read that is answered,
- * beside a write that is not. */
+/*
+ * Slots are used again while their neighbours are still on their way: a read that is answered,
+ * beside a write that is not.
+ */
 static void test_small_full_queue_completes_all_in_order(void **state)
 {
 	static const enum ibv_wr_opcode kinds[] = {IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,

@@ -19,8 +19,10 @@ uint64_t now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Large, and ordered by the socket where a thread sanitizer sees no order: it would be slow and
- * wrong. */
+/*
+ * Large, and ordered by the socket where a thread sanitizer sees no order: it would be slow and
+ * wrong.
+ */
 #define UNWATCHED __attribute__((no_sanitize_thread))
 
 UNWATCHED static uint8_t pattern(size_t at, unsigned seed)

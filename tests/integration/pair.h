@@ -117,8 +117,10 @@ void side_close(struct side *side);
 
 void pair_open(struct pair *pair, const struct pair_options *options);
 void pair_close(struct pair *pair);
-/* What peers did to the side's memory is over: thread sanitizers see no order through a socket, but
- * through this. */
+/*
+ * What peers did to the side's memory is over: thread sanitizers see no order through a socket, but
+ * through this.
+ */
 void side_settle(struct side *side);
 /* DISCONNECTED at both. */
 void pair_disconnect(struct pair *pair);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A peer in a process of its own: this program anew, as a device's threads do not survive a fork.
+/*
+ * A peer in a process of its own: this program anew, as a device's threads do not survive a fork.
  */
 #include "pair.h"
 

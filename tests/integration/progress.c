@@ -179,8 +179,10 @@ static void test_large_posted_requests_leave_though_nobody_calls_again(void **st
 
 /* ---- in one process ---- */
 
-/* A moment between a poll and a post, of every length: the program polled, so somebody thinks that
- * it will again. */
+/*
+ * A moment between a poll and a post, of every length: the program polled, so somebody thinks that
+ * it will again.
+ */
 static void test_request_posted_at_any_moment_after_a_poll_leaves(void **state)
 {
 	struct pair pair;
@@ -249,8 +251,10 @@ static void test_both_write_64_mib_and_neither_polls_without_deadlock(void **sta
 	pair_close(&pair);
 }
 
-/* Only the first pair's CQ is polled, and it has nothing; the other pair's traffic is one-sided at
- * a target in this process. */
+/*
+ * Only the first pair's CQ is polled, and it has nothing; the other pair's traffic is one-sided at
+ * a target in this process.
+ */
 static void test_poller_of_one_cq_does_not_hold_up_the_other(void **state)
 {
 	const uint8_t *last;
@@ -273,8 +277,10 @@ static void test_poller_of_one_cq_does_not_hold_up_the_other(void **state)
 	pair_close(&other);
 }
 
-/* A stream that never ends, refilled by whoever comes by; the other pair's messages go back and
- * forth meanwhile. */
+/*
+ * A stream that never ends, refilled by whoever comes by; the other pair's messages go back and
+ * forth meanwhile.
+ */
 static void test_bulk_stream_does_not_starve_a_ping_pong(void **state)
 {
 	struct request bulk_request = {

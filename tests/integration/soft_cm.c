@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Connections as the software device alone makes them: exact codes, both address families, and
- * strangers at its TCP ports. */
+/*
+ * Connections as the software device alone makes them: exact codes, both address families, and
+ * strangers at its TCP ports.
+ */
 #include "pair.h"
 
 #include <arpa/inet.h>

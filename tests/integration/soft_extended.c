@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What two softrdma ends have beyond iWARP's basics, and the newer verbs: immediate data, atomics,
- * extended CQs, ibv_wr_*. */
+/*
+ * What two softrdma ends have beyond iWARP's basics, and the newer verbs: immediate data, atomics,
+ * extended CQs, ibv_wr_*.
+ */
 #include <endian.h>
 #include <time.h>
 

@@ -99,7 +99,8 @@ static void test_many_sends_without_receives_are_all_delivered(void **state)
 	pair_close(&pair);
 }
 
-/* The peer's sends fill what is kept; behind them on the same stream come the answers to our reads.
+/*
+ * The peer's sends fill what is kept; behind them on the same stream come the answers to our reads.
  */
 static void test_read_responses_behind_a_waiting_send_are_not_lost(void **state)
 {
@@ -174,8 +175,10 @@ static void test_waiting_send_longer_than_the_late_receive_fails_it(void **state
 	}
 }
 
-/* The stream is not read then, but its end is noticed: at once, or, behind more than the sockets
- * hold, after a while. */
+/*
+ * The stream is not read then, but its end is noticed: at once, or, behind more than the sockets
+ * hold, after a while.
+ */
 static void leave_behind(uint32_t len, unsigned count)
 {
 	struct pair_options options = {.bytes = 8 * MIB};

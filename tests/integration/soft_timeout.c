@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* How long a SEND waits for its receive: SOFTRDMA_RECV_TIMEOUT, in milliseconds, is short when this
- * runs. */
+/*
+ * How long a SEND waits for its receive: SOFTRDMA_RECV_TIMEOUT, in milliseconds, is short when this
+ * runs.
+ */
 #include "pair.h"
 
 static const struct pair_options options = {.bytes = MIB};

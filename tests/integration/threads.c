@@ -342,8 +342,10 @@ static void test_registration_beside_traffic_is_clean(void **state)
 	pair_close(&own.pair);
 }
 
-/* The peer reads what is being taken away: the end of the connection is fine, a crash or a hang is
- * not. */
+/*
+ * The peer reads what is being taken away: the end of the connection is fine, a crash or a hang is
+ * not.
+ */
 static void test_deregistration_under_a_peers_reads_ends_the_connection(void **state)
 {
 	struct pair_options options = {.bytes = 4 * MIB, .depth = 32};

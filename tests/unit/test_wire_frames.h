@@ -55,7 +55,8 @@ static const struct sample {
 };
 static const struct sample request_g __attribute__((unused)) = {"G", frame_g, sizeof(frame_g)};
 
-/* A copy that ends where an allocation ends, so that the address sanitizer sees a read beyond it.
+/*
+ * A copy that ends where an allocation ends, so that the address sanitizer sees a read beyond it.
  */
 static inline uint8_t *exact_copy(const uint8_t *bytes, size_t len)
 {

@@ -375,8 +375,10 @@ int soft_rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_ev
 		if (err)
 			return fail(err);
 		cancel_state = cm_lock();
-		/* Programs destroy a channel under a thread that waits on it (rping does, as it
-		 * ends). */
+		/*
+		 * Programs destroy a channel under a thread that waits on it (rping does, as it
+		 * ends).
+		 */
 		err = channel_is_there(channel) ? event_fetch(to_channel(channel), &found) : -EBADF;
 		cm_unlock(cancel_state);
 		if (err)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What arriving segments mean: where their payload goes, and what they do when they are complete.
+/*
+ * What arriving segments mean: where their payload goes, and what they do when they are complete.
  */
 #include "segment.h"
 
@@ -329,8 +330,10 @@ static enum outcome end_read_request(struct tcp_conn *conn)
 	if (read->size) {
 		region = rc_region_get(conn_qp(conn), read->source_stag, read->source_to,
 				       read->size, IBV_ACCESS_REMOTE_READ, &mem, &fault);
-		/* Behind others it ends the connection in its turn: the peer knows which one it
-		 * was. */
+		/*
+		 * Behind others it ends the connection in its turn: the peer knows which one it
+		 * was.
+		 */
 		if (!region && !tx_has_answers(conn))
 			return segment_fail(conn, segment_read_fault(fault));
 		if (region)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The steps of posting a send request, for both posting interfaces. All with the queue pair's lock
- * held. */
+/*
+ * The steps of posting a send request, for both posting interfaces. All with the queue pair's lock
+ * held.
+ */
 #ifndef SOFTRDMA_VERBS_POST_H
 #define SOFTRDMA_VERBS_POST_H
 

@@ -372,23 +372,20 @@ static bool fail_bad_request(struct tcp_conn *conn)
 {
 	const struct rc_sendq *sq = &conn_qp(conn)->sq;
 	struct rc_send *send;
-	enum ibv_wc_status status;
+	bool out_of_turn = is_out_of_turn(conn);
 
 	if (sq->next == sq->tail)
 		return false;
 	send = rc_send_at(sq, sq->next);
-	if (send->status != IBV_WC_SUCCESS)
-		status = send->status;
-	else if (rc_is_answered(send->opcode) && !conn->ord)
-		status = IBV_WC_LOC_QP_OP_ERR; /* no read was agreed on */
-	else if (is_out_of_turn(conn))
-		status = IBV_WC_LOC_QP_OP_ERR;
-	else
-		return false;
-	if (is_out_of_turn(conn))
+	if (out_of_turn)
 		log_error("strict: %s: the acceptor sends before the initiator's first message",
 			  conn->name);
-	conn_fail(conn, TERM_NONE, false, send, status);
+	/* A read that none was agreed on could never leave. */
+	if (out_of_turn || (rc_is_answered(send->opcode) && !conn->ord))
+		send->status = IBV_WC_LOC_QP_OP_ERR;
+	if (send->status == IBV_WC_SUCCESS)
+		return false;
+	conn_fail(conn, TERM_NONE, false, send, send->status);
 	return true;
 }
 

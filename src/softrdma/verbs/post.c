@@ -49,8 +49,8 @@ static uint64_t total_length(const struct ibv_sge *sge, int num_sge)
 	return total;
 }
 
-/* Hardware reads into one piece, through a key that grants remote writes. */
-static bool is_strict_read(const struct soft_qp *qp, const struct rc_send *send)
+/* In strict mode, as hardware: a read goes into one piece, whose key grants remote writes. */
+static bool may_read_strictly(const struct soft_qp *qp, const struct rc_send *send)
 {
 	if (send->num_sge > 1)
 		log_error("strict: QP 0x%x: a READ into %u pieces; iWARP hardware takes one",
@@ -61,6 +61,14 @@ static bool is_strict_read(const struct soft_qp *qp, const struct rc_send *send)
 	else
 		return true;
 	return false;
+}
+
+static bool may_use_pieces(const struct soft_qp *qp, const struct rc_send *send)
+{
+	if (!region_covers(qp->qp.pd, send->sge, send->num_sge,
+			   rule_of(send->opcode)->local_access))
+		return false;
+	return !is_strict() || send->opcode != IBV_WR_RDMA_READ || may_read_strictly(qp, send);
 }
 
 /* Errors are positive, as verbs return them. */
@@ -125,11 +133,7 @@ static void enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr)
 	} else {
 		if (send->num_sge)
 			memcpy(send->sge, wr->sg_list, send->num_sge * sizeof(*send->sge));
-		if (!region_covers(qp->qp.pd, send->sge, send->num_sge,
-				   rule_of(wr->opcode)->local_access))
-			send->status = IBV_WC_LOC_PROT_ERR;
-		else if (is_strict() && send->opcode == IBV_WR_RDMA_READ &&
-			 !is_strict_read(qp, send))
+		if (!may_use_pieces(qp, send))
 			send->status = IBV_WC_LOC_PROT_ERR;
 	}
 	sq->tail++;

@@ -46,6 +46,7 @@ static const char help[] =
 	"  SOFTRDMA_CRC=1        ask for a CRC on every frame\n"
 	"  SOFTRDMA_MPA=1        connect with revision 1 of MPA; with 2 unless set\n"
 	"  SOFTRDMA_P2P=1        connect in MPA's peer-to-peer mode\n"
+	"  SOFTRDMA_STRICT=1     behave as hardware would, and name the fault\n"
 	"  SOFTRDMA_RECV_TIMEOUT=MS  how long a message waits for a receive (30000)\n"
 	"softrdma(1) has the details.\n";
 

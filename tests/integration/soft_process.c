@@ -14,13 +14,13 @@ static const struct pair_options options = {.bytes = MIB};
 
 static volatile sig_atomic_t signals;
 static volatile sig_atomic_t elsewhere; /* caught by another thread than the program's own */
-static pid_t main_thread;
+static _Thread_local volatile sig_atomic_t is_main;
 
 static void catch (int number)
 {
 	(void)number;
 	signals++;
-	if (gettid() != main_thread)
+	if (!is_main)
 		elsewhere++;
 }
 
@@ -79,7 +79,7 @@ static void test_signals_reach_the_programs_own_thread(void **state)
 	struct pair pair;
 
 	(void)state;
-	main_thread = gettid();
+	is_main = 1;
 	pair_open(&pair, &options);
 	signals = elsewhere = 0;
 	sigaction(SIGUSR1, &action, NULL);

@@ -69,7 +69,7 @@ static int post_recv(struct side *side)
 /* Posts, and polls in between for whoever posted. */
 static void *post_and_poll(void *arg)
 {
-	struct shared *shared = *(struct shared **)arg;
+	struct shared *shared = arg;
 	uint64_t end = now_ms() + WAIT_MS;
 	unsigned posted = 0;
 	struct ibv_wc wc;
@@ -102,7 +102,7 @@ static void *post_and_poll(void *arg)
 
 static void *receive(void *arg)
 {
-	struct shared *shared = *(struct shared **)arg;
+	struct shared *shared = arg;
 	uint64_t end = now_ms() + WAIT_MS;
 	struct ibv_wc wc;
 
@@ -120,17 +120,15 @@ static void *receive(void *arg)
 static void test_threads_on_one_qp_lose_and_double_nothing(void **state)
 {
 	struct pair_options options = {.depth = 128};
-	struct shared *shared = calloc(1, sizeof(*shared)), *args[THREADS];
+	struct shared *shared = calloc(1, sizeof(*shared));
 	pthread_t threads[THREADS + 2];
 
 	(void)state;
 	pair_open(&shared->pair, &options);
 	for (unsigned i = 0; i < 120; i++)
 		assert_int_equal(post_recv(&shared->pair.server), 0);
-	for (unsigned i = 0; i < THREADS; i++)
-		args[i] = shared;
-	start(threads, THREADS, post_and_poll, args, sizeof(*args));
-	start(threads + THREADS, 2, receive, args, sizeof(*args));
+	start(threads, THREADS, post_and_poll, shared, 0);
+	start(threads + THREADS, 2, receive, shared, 0);
 	join(threads, THREADS + 2);
 	assert_int_equal(shared->send_done, THREADS * PER_THREAD);
 	cq_expect_none(shared->pair.client.send_cq);

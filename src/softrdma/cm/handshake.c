@@ -224,7 +224,8 @@ static void fall_back(struct cm_id *cm)
 
 static void reply_failed(struct cm_id *cm, int err)
 {
-	bool silent = err == -EPIPE && cm->frame_len == 0;
+	/* Closing with our request unread resets the connection. */
+	bool silent = (err == -EPIPE || err == -ECONNRESET) && cm->frame_len == 0;
 
 	if (silent && cm->request.revision == 2 && !cm->fell_back)
 		fall_back(cm);

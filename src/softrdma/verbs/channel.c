@@ -2,7 +2,6 @@
 /* Completion channels: a readable descriptor means that an event is there. */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -57,17 +56,16 @@ static void count_up(struct soft_channel *channel)
 		log_error("completion channel: %s", strerror(errno));
 }
 
-/* Whether there was one. Nobody else takes it meanwhile: the channel's lock is held. */
-static bool count_down(struct soft_channel *channel)
+/*
+ * For an event that leaves the list, under the channel's lock: so there is one, and this does not
+ * block.
+ */
+static void count_down(struct soft_channel *channel)
 {
-	struct pollfd fd = {.fd = channel->channel.fd, .events = POLLIN};
 	uint64_t one;
 
-	if (poll(&fd, 1, 0) <= 0)
-		return false;
 	if (read(channel->channel.fd, &one, sizeof(one)) < 0)
 		log_error("completion channel: %s", strerror(errno));
-	return true;
 }
 
 void channel_signal(struct soft_channel *channel, struct soft_cq *cq)
@@ -94,7 +92,8 @@ static struct soft_cq *take_event(struct soft_channel *channel)
 	struct soft_cq *cq = NULL;
 
 	pthread_mutex_lock(&channel->lock);
-	if (count_down(channel) && !list_is_empty(&channel->events)) {
+	if (!list_is_empty(&channel->events)) {
+		count_down(channel);
 		cq = list_first(&channel->events, struct soft_cq, event_link);
 		list_del(&cq->event_link);
 		/* Other CQs have their turn before this one's next event. */

@@ -313,7 +313,7 @@ void rc_recv_done(struct rc_qp *rc, struct rc_recv *recv, const struct rc_arriva
 
 	qp->recv_busy = false;
 	cq_push(qp->recv_cq, &wc, arrival->solicited);
-	cq_warm(qp->recv_cq, &qp->recv_use);
+	cq_warm(qp->recv_cq, qp->recv_cq == qp->send_cq ? &qp->send_use : &qp->recv_use);
 }
 
 /* ---- flushing ---- */

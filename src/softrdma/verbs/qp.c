@@ -181,8 +181,6 @@ static void join_others(struct soft_qp *qp)
 	cq_attach_qp(qp->send_cq, &qp->send_use, qp);
 	if (qp->recv_cq != qp->send_cq)
 		cq_attach_qp(qp->recv_cq, &qp->recv_use, qp);
-	else
-		atomic_store(&qp->recv_use.hot, true); /* send_use stands for both */
 	if (qp->srq) {
 		pthread_mutex_lock(&qp->srq->lock);
 		qp->srq->users++;

@@ -14,6 +14,9 @@
 #include "../wire/terminate.h"
 #include "internal.h"
 
+#define RETRY_MS     20
+#define RETRY_FOR_MS 200u
+
 #define ALL_RTR (MPA_RTR_FPDU | MPA_RTR_WRITE | MPA_RTR_READ)
 
 /* What the environment asks of every handshake; read once. */
@@ -131,8 +134,31 @@ static enum rdma_cm_event_type event_for(int error)
 	}
 }
 
+/*
+ * Programs connect while their peer is about to listen: perftest's server listens anew for its
+ * second connection, and where addresses take their time to resolve it is always ready. So a
+ * refusal is final only after a moment. Whether there will be another try.
+ */
+static bool try_again(struct cm_id *cm)
+{
+	uint64_t now = progress_now();
+
+	if (!cm->retry_until)
+		cm->retry_until = now + RETRY_FOR_MS * 1000000u;
+	if (now >= cm->retry_until)
+		return false;
+	id_unwatch(cm);
+	close(cm->fd);
+	cm->fd = -1;
+	cm->state = CM_CONNECTING;
+	progress_timer_arm(&cm->retry_timer, RETRY_MS);
+	return true;
+}
+
 static void connect_failed(struct cm_id *cm, int error, const char *why)
 {
+	if (error == ECONNREFUSED && cm->state == CM_CONNECTING && try_again(cm))
+		return;
 	log_info("connect %s: %s", addr_text(cm_dst(cm)).text, why ? why : strerror(error));
 	id_close_socket(cm);
 	cm->state = CM_CLOSED;
@@ -193,33 +219,42 @@ void handshake_connected(struct cm_id *cm)
 	cm->state = CM_AWAIT_REPLY;
 }
 
+/* With another port: the old connection may not be quite gone. */
+static void connect_anew(struct cm_id *cm)
+{
+	struct sockaddr_storage src;
+	int fd;
+
+	addr_copy(&src, cm_src(cm));
+	addr_set_port((struct sockaddr *)&src, 0);
+	fd = socket_bind(cm, (struct sockaddr *)&src, true);
+	if (fd < 0) {
+		connect_failed(cm, -fd, NULL);
+		return;
+	}
+	cm->fd = fd;
+	begin_tcp(cm);
+}
+
+void handshake_retry(struct progress_timer *timer)
+{
+	connect_anew(container_of(timer, struct cm_id, retry_timer));
+}
+
 /* A responder that knows revision 1 alone may just close. The time for it all goes on running. */
 static void fall_back(struct cm_id *cm)
 {
-	struct sockaddr_storage src;
-
 	log_info("connect %s: closed without a reply; once more with MPA revision 1",
 		 addr_text(cm_dst(cm)).text);
 	id_unwatch(cm);
 	close(cm->fd);
+	cm->fd = -1;
 	cm->fell_back = true;
 	cm->request.revision = 1;
 	cm->request.enhanced = false;
 	cm->request.peer_to_peer = false;
 	cm->request.rtr = 0;
-
-	/* Another port: the old connection may not be quite gone. */
-	addr_copy(&src, cm_src(cm));
-	addr_set_port((struct sockaddr *)&src, 0);
-	cm->fd = socket_bind(cm, (struct sockaddr *)&src, true);
-	if (cm->fd < 0) {
-		int error = -cm->fd;
-
-		cm->fd = -1;
-		connect_failed(cm, error, NULL);
-		return;
-	}
-	begin_tcp(cm);
+	connect_anew(cm);
 }
 
 static void reply_failed(struct cm_id *cm, int err)
@@ -227,6 +262,8 @@ static void reply_failed(struct cm_id *cm, int err)
 	/* Closing with our request unread resets the connection. */
 	bool silent = (err == -EPIPE || err == -ECONNRESET) && cm->frame_len == 0;
 
+	if (silent && err == -ECONNRESET && try_again(cm))
+		return; /* a forwarder accepts for a peer that does not listen yet, and resets */
 	if (silent && cm->request.revision == 2 && !cm->fell_back)
 		fall_back(cm);
 	else if (err == -EPIPE)

@@ -106,6 +106,7 @@ void id_unwatch(struct cm_id *cm)
 void id_close_socket(struct cm_id *cm)
 {
 	progress_timer_cancel(&cm->timer);
+	progress_timer_cancel(&cm->retry_timer);
 	id_unwatch(cm);
 	if (cm->fd >= 0)
 		close(cm->fd);
@@ -135,6 +136,7 @@ struct cm_id *id_new(void *context, enum rdma_port_space ps, enum ibv_qp_type qp
 	cm->source.set = PROGRESS_CM;
 	cm->source.ready = id_ready;
 	progress_timer_init(&cm->timer, PROGRESS_CM, id_expired);
+	progress_timer_init(&cm->retry_timer, PROGRESS_CM, handshake_retry);
 	connection_init(cm);
 	list_init(&cm->channel_link);
 	list_init(&cm->children);

@@ -86,6 +86,8 @@ struct cm_id {
 	struct mpa_frame request; /* sent (private data in @offer) or received (in @frame) */
 	struct mpa_local local;
 	bool fell_back; /* to revision 1 */
+	struct progress_timer retry_timer;
+	uint64_t retry_until; /* 0: nothing was tried again yet */
 	uint8_t offer[MPA_USER_PRIVATE];
 	uint8_t frame[MPA_MAX_FRAME];
 	size_t frame_len;
@@ -263,6 +265,7 @@ void handshake_connected(struct cm_id *cm); /* CM_CONNECTING is ready */
 void handshake_reply(struct cm_id *cm);     /* CM_AWAIT_REPLY is ready */
 void handshake_request(struct cm_id *cm);   /* CM_AWAIT_REQUEST is ready */
 void handshake_expired(struct cm_id *cm);
+void handshake_retry(struct progress_timer *timer); /* retry_timer has expired */
 int handshake_send(int fd, const struct mpa_frame *frame);
 /* Answer the request with a reject, and close. */
 int handshake_refuse(struct cm_id *cm, const void *private_data, size_t len);

@@ -15,7 +15,7 @@
 #include "internal.h"
 
 #define RETRY_MS     20
-#define RETRY_FOR_MS 200u
+#define RETRY_FOR_MS 200ull
 
 #define ALL_RTR (MPA_RTR_FPDU | MPA_RTR_WRITE | MPA_RTR_READ)
 

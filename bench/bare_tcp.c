@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT */
+/* The same exchanges as verbs_pair's, by a plain TCP program: what the network itself costs. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "bench.h"
+
+#define READ_SIZE (64 << 10) /* of a receiver of small messages */
+#define MAX_BATCH 64
+
+static struct sockaddr_in loopback(int port)
+{
+	return (struct sockaddr_in){
+		.sin_family = AF_INET,
+		.sin_port = htons((uint16_t)port),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	};
+}
+
+static int accept_one(void)
+{
+	struct sockaddr_in address = loopback(0);
+	socklen_t length = sizeof(address);
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd;
+
+	if (listener < 0 || bind(listener, (struct sockaddr *)&address, length) ||
+	    listen(listener, 1) || getsockname(listener, (struct sockaddr *)&address, &length))
+		die("listen");
+	say_listening(ntohs(address.sin_port));
+	fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	close(listener);
+	return fd;
+}
+
+static int connect_to(int port)
+{
+	struct sockaddr_in address = loopback(port);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)))
+		die("connect");
+	return fd;
+}
+
+static int open_socket(const struct options *options)
+{
+	int fd = options->port ? connect_to(options->port) : accept_one(), one = 1;
+
+	if (fd < 0)
+		die("socket");
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	return fd;
+}
+
+/* @flags MSG_DONTWAIT: spin. */
+static void read_all(int fd, uint8_t *data, size_t size, int flags)
+{
+	while (size) {
+		ssize_t got = recv(fd, data, size, flags);
+
+		if (got < 0 && (errno == EAGAIN || errno == EINTR))
+			continue;
+		if (got <= 0)
+			die("recv");
+		data += got;
+		size -= (size_t)got;
+	}
+}
+
+static void write_all(int fd, const uint8_t *data, size_t size, int flags)
+{
+	while (size) {
+		ssize_t sent = send(fd, data, size, flags | MSG_NOSIGNAL);
+
+		if (sent < 0 && (errno == EAGAIN || errno == EINTR))
+			continue;
+		if (sent < 0)
+			die("send");
+		data += sent;
+		size -= (size_t)sent;
+	}
+}
+
+/* ---- ping-pong ---- */
+
+static void ask(int fd, uint8_t *data, const struct options *options, int flags)
+{
+	unsigned warm_up = options->count / BENCH_WARM_UP;
+	struct samples samples;
+
+	samples_init(&samples, options->count);
+	for (unsigned i = 0; i < warm_up + options->count; i++) {
+		uint64_t begin = now_ns();
+
+		write_all(fd, data, options->size, 0);
+		read_all(fd, data, options->size, flags);
+		if (i >= warm_up)
+			samples_add(&samples, now_ns() - begin);
+	}
+	samples_print(&samples, "");
+	samples_fini(&samples);
+}
+
+static void answer(int fd, uint8_t *data, const struct options *options, int flags)
+{
+	for (unsigned i = 0; i < options->count / BENCH_WARM_UP + options->count; i++) {
+		read_all(fd, data, options->size, flags);
+		write_all(fd, data, options->size, 0);
+	}
+}
+
+static void ping_pong(int fd, uint8_t *data, const struct options *options, int flags)
+{
+	if (options->port)
+		ask(fd, data, options, flags);
+	else
+		answer(fd, data, options, flags);
+}
+
+static void ping_pong_spinning(int fd, uint8_t *data, const struct options *options)
+{
+	ping_pong(fd, data, options, MSG_DONTWAIT);
+}
+
+static void ping_pong_sleeping(int fd, uint8_t *data, const struct options *options)
+{
+	ping_pong(fd, data, options, 0);
+}
+
+/* ---- streams: the client sends, the server answers with one byte when it has all ---- */
+
+static void send_batches(int fd, uint8_t *data, const struct options *options, unsigned count)
+{
+	struct iovec iov[MAX_BATCH];
+
+	for (unsigned i = 0; i < options->batch; i++)
+		iov[i] = (struct iovec){.iov_base = data, .iov_len = options->size};
+	for (; count >= options->batch; count -= options->batch) {
+		size_t all = options->batch * options->size, rest;
+		ssize_t sent = writev(fd, iov, (int)options->batch);
+
+		if (sent < 0)
+			die("writev");
+		for (rest = all - (size_t)sent; rest;) {
+			size_t piece = rest < options->size ? rest : options->size;
+
+			write_all(fd, data, piece, 0);
+			rest -= piece;
+		}
+	}
+	for (; count; count--)
+		write_all(fd, data, options->size, 0);
+}
+
+static void send_messages(int fd, uint8_t *data, const struct options *options, unsigned count)
+{
+	int flags = options->spins ? MSG_DONTWAIT : 0;
+
+	if (options->batch > 1)
+		send_batches(fd, data, options, count);
+	else
+		for (; count; count--)
+			write_all(fd, data, options->size, flags);
+	read_all(fd, data, 1, flags);
+}
+
+static void receive_messages(int fd, uint8_t *data, const struct options *options, unsigned count)
+{
+	size_t chunk = options->size < READ_SIZE ? READ_SIZE : options->size;
+	uint64_t left = (uint64_t)count * options->size;
+	int flags = options->spins ? MSG_DONTWAIT : 0;
+
+	while (left) {
+		ssize_t got = recv(fd, data, left < chunk ? (size_t)left : chunk, flags);
+
+		if (got < 0 && (errno == EAGAIN || errno == EINTR))
+			continue;
+		if (got <= 0)
+			die("recv");
+		left -= (uint64_t)got;
+	}
+	write_all(fd, data, 1, 0);
+}
+
+static void stream(int fd, uint8_t *data, const struct options *options)
+{
+	unsigned warm_up = options->count / BENCH_WARM_UP;
+	uint64_t begin;
+
+	if (!options->port) {
+		receive_messages(fd, data, options, warm_up);
+		receive_messages(fd, data, options, options->count);
+		return;
+	}
+	send_messages(fd, data, options, warm_up);
+	begin = now_ns();
+	send_messages(fd, data, options, options->count);
+	print_rate(options->count, options->size, now_ns() - begin);
+}
+
+/* ---- */
+
+static const struct {
+	const char *name;
+	void (*run)(int fd, uint8_t *data, const struct options *options);
+} tests[] = {
+	{"poll", ping_pong_spinning},
+	{"sleep", ping_pong_sleeping},
+	{"stream", stream},
+};
+
+int main(int argc, char **argv)
+{
+	struct options options;
+	uint8_t *data;
+	int fd;
+
+	options_parse(&options, argc, argv, "poll sleep stream");
+	if (options.batch > MAX_BATCH)
+		die("--batch is too large");
+	data = calloc(1, options.size < READ_SIZE ? READ_SIZE : options.size);
+	if (!data)
+		die("memory");
+	for (unsigned i = 0; i < sizeof(tests) / sizeof(*tests); i++) {
+		if (strcmp(tests[i].name, options.test) != 0)
+			continue;
+		fd = open_socket(&options);
+		tests[i].run(fd, data, &options);
+		printf("\n");
+		close(fd);
+		free(data);
+		return 0;
+	}
+	errno = 0;
+	die("there is no such test");
+}

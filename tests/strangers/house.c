@@ -323,7 +323,7 @@ void scene_expect_alive(struct scene *scene)
 /* The side's end of the stranger's connection, among this process's descriptors. */
 static int other_end(const struct stranger *stranger)
 {
-	struct sockaddr_in mine, theirs;
+	struct sockaddr_in mine = {0}, theirs = {0};
 	socklen_t len = sizeof(mine);
 
 	assert_int_equal(getsockname(stranger->fd, (struct sockaddr *)&mine, &len), 0);

@@ -181,7 +181,7 @@ static void expect_noticed(struct side *side, unsigned recvs)
 /* It is not ours to wait for. */
 static void kill_grandchild(pid_t pid)
 {
-	assert_int_equal(kill(pid, 0), 0);
+	assert_true(pid > 1); /* others have no process, but a meaning */
 	assert_int_equal(kill(pid, SIGKILL), 0);
 }
 

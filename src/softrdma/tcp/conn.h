@@ -40,7 +40,6 @@ enum tx_phase { TX_HEAD, TX_DATA, TX_TAIL };
  */
 struct tx {
 	bool open;         /* FPDUs may be sent */
-	bool failed;       /* the burst's memory is not there: sendmsg said EFAULT */
 	bool answers_next; /* whose turn it is, when both sends and answers wait */
 	uint8_t *stage;
 	size_t stage_size;
@@ -185,6 +184,9 @@ void tx_terminate(struct tcp_conn *conn, uint16_t code, const uint8_t *offending
 		  uint16_t segment_len);
 /* Our oldest read or atomic that is unanswered, NULL if there is none. */
 struct rc_send *tx_oldest_request(const struct tcp_conn *conn);
+/* The sink that a read of ours names on the wire; only its echo is ever compared. */
+uint32_t tx_sink_stag(const struct rc_send *send);
+uint64_t tx_sink_to(const struct rc_send *send);
 
 /* ---- rx.c ---- */
 

@@ -138,19 +138,16 @@ static enum outcome begin_read_response(struct tcp_conn *conn)
 	struct rx *rx = &conn->rx;
 	const struct ddp_header *segment = &rx->segment;
 	const struct rc_send *send = tx_oldest_request(conn);
-	uint32_t stag;
-	uint64_t to, end;
+	uint64_t end;
 
 	if (conn->rtr_read && !segment->payload_len && segment->last)
 		return GO_ON;
 	if (!send || send->opcode != IBV_WR_RDMA_READ)
 		return segment_fail(conn, TERM_RDMAP_OPCODE); /* nobody asked */
-	stag = send->num_sge && send->sge[0].lkey ? send->sge[0].lkey : 1;
-	to = send->num_sge ? send->sge[0].addr : 0;
 	end = (uint64_t)rx->read_done + segment->payload_len;
-	if (segment->stag != stag)
+	if (segment->stag != tx_sink_stag(send))
 		return segment_fail(conn, TERM_DDP_INVALID_STAG);
-	if (segment->to != to + rx->read_done || end > send->length ||
+	if (segment->to != tx_sink_to(send) + rx->read_done || end > send->length ||
 	    segment->last != (end == send->length))
 		return segment_fail(conn, TERM_DDP_BOUNDS);
 	rx->sink = SINK_READ;

@@ -217,13 +217,12 @@ static bool add_message(struct tcp_conn *conn, const struct rc_send *send)
 	return send->opcode != IBV_WR_RDMA_WRITE_WITH_IMM || add_immediate(conn, send);
 }
 
-/* The sink that a read names on the wire; only its echo is ever compared. */
-static uint32_t sink_stag(const struct rc_send *send)
+uint32_t tx_sink_stag(const struct rc_send *send)
 {
 	return send->num_sge && send->sge[0].lkey ? send->sge[0].lkey : 1;
 }
 
-static uint64_t sink_to(const struct rc_send *send)
+uint64_t tx_sink_to(const struct rc_send *send)
 {
 	return send->num_sge ? send->sge[0].addr : 0;
 }
@@ -248,8 +247,8 @@ static size_t put_atomic(uint8_t *header, uint32_t msn, const struct rc_send *se
 static size_t put_read(uint8_t *header, uint32_t msn, const struct rc_send *send)
 {
 	struct rdmap_read_request read = {
-		.sink_stag = sink_stag(send),
-		.sink_to = sink_to(send),
+		.sink_stag = tx_sink_stag(send),
+		.sink_to = tx_sink_to(send),
 		.size = send->length,
 		.source_stag = send->rkey,
 		.source_to = send->remote_addr,

@@ -231,7 +231,6 @@ struct soft_qp {
 	struct rc_qp rc; /* its lock guards all of this but where said */
 	struct ibv_qp_cap cap;
 	bool sq_sig_all;
-	unsigned access; /* qp_access_flags, as set; the regions' rights decide */
 	struct ibv_qp_attr attr;
 	struct recvq rq;
 	struct soft_cq *send_cq, *recv_cq;

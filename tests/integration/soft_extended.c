@@ -461,6 +461,12 @@ static void test_resized_cq_keeps_its_completions(void **state)
 		side_send(&pair.client, i, 0, 1);
 	for (uint64_t i = 0; i < 5; i++)
 		cq_expect(pair.client.send_cq, i, IBV_WC_SUCCESS);
+	/* The answer to a read says that the messages before it have arrived. */
+	side_post(&pair.client, &(struct request){.opcode = IBV_WR_RDMA_READ,
+						  .id = 5,
+						  .len = 1,
+						  .flags = IBV_SEND_SIGNALED});
+	cq_expect(pair.client.send_cq, 5, IBV_WC_SUCCESS);
 	cq_expect(pair.server.recv_cq, 0, IBV_WC_SUCCESS);
 	assert_int_equal(ibv_resize_cq(pair.server.recv_cq, 1000), 0);
 	assert_true(pair.server.recv_cq->cqe >= 1000);

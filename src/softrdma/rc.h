@@ -133,6 +133,8 @@ struct rc_transport {
 	 * something was done.
 	 */
 	bool (*drive)(struct rc_qp *qp);
+	/* It will not be called again and again from now on: what arrives must be noticed. */
+	void (*rest)(struct rc_qp *qp);
 	/* A receive was posted, and rc_recv_begin had found none. */
 	void (*recv_posted)(struct rc_qp *qp);
 	/*

@@ -339,6 +339,93 @@ static void test_many_queue_pairs_all_make_progress(void **state)
 	free(pairs);
 }
 
+/* ---- what was polled hard, and then is not ---- */
+
+/* So many polls that find data that the pollers are trusted with the connection. */
+static void poll_hard(struct pair *pair)
+{
+	for (unsigned i = 0; i < 500; i++) {
+		side_recv(&pair->server, i, 0, 64);
+		side_recv(&pair->client, i, 64, 64);
+		side_send(&pair->client, i, 0, 64);
+		cq_expect(pair->server.recv_cq, i, IBV_WC_SUCCESS);
+		side_send(&pair->server, i, 64, 64);
+		cq_expect(pair->client.recv_cq, i, IBV_WC_SUCCESS);
+		cq_expect(pair->client.send_cq, i, IBV_WC_SUCCESS);
+		cq_expect(pair->server.send_cq, i, IBV_WC_SUCCESS);
+	}
+}
+
+/* A byte of the server's is asked for; it is there when its memory says so. */
+static const uint8_t *ask_for_byte(struct pair *pair)
+{
+	pair->server.buf[1000] = 1;
+	pair->client.buf[2000] = 0;
+	side_post(&pair->client,
+		  &(struct request){
+			  .opcode = IBV_WR_RDMA_READ, .at = 2000, .remote_at = 1000, .len = 1});
+	return pair->client.buf + 2000;
+}
+
+static void test_connection_polled_hard_is_served_when_nobody_polls(void **state)
+{
+	uint64_t end = now_ms() + WAIT_MS;
+	const uint8_t *there;
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair, &options);
+	poll_hard(&pair);
+	there = ask_for_byte(&pair);
+	while (!peek(there) && now_ms() < end)
+		usleep(100);
+	assert_int_equal(peek(there), 1);
+	pair_close(&pair);
+}
+
+static void test_connection_polled_hard_is_served_by_pollers_of_another(void **state)
+{
+	struct pair pair, other;
+	const uint8_t *there;
+	struct ibv_wc wc;
+	uint64_t end;
+
+	(void)state;
+	pair_open(&other, &options);
+	pair_open(&pair, &options);
+	poll_hard(&pair);
+	end = now_ms() + WAIT_MS;
+	there = ask_for_byte(&pair);
+	while (!peek(there) && now_ms() < end)
+		assert_int_equal(ibv_poll_cq(other.client.send_cq, 1, &wc), 0);
+	assert_int_equal(peek(there), 1);
+	pair_close(&pair);
+	pair_close(&other);
+}
+
+static void test_connection_polled_hard_wakes_a_sleeper(void **state)
+{
+	struct ibv_cq *cq;
+	struct pair pair;
+	void *context;
+
+	(void)state;
+	pair_open(&pair, &options);
+	for (unsigned i = 0; i < 20; i++) {
+		poll_hard(&pair);
+		assert_int_equal(ibv_req_notify_cq(pair.client.send_cq, 0), 0);
+		side_post(&pair.client, &(struct request){.opcode = IBV_WR_RDMA_READ,
+							  .id = i,
+							  .len = 1,
+							  .flags = IBV_SEND_SIGNALED});
+		/* Nobody but this sleeper drives either end. */
+		assert_int_equal(ibv_get_cq_event(pair.client.comp, &cq, &context), 0);
+		ibv_ack_cq_events(cq, 1);
+		cq_expect(pair.client.send_cq, i, IBV_WC_SUCCESS);
+	}
+	pair_close(&pair);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -351,6 +438,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_poller_of_one_cq_does_not_hold_up_the_other),
 		cmocka_unit_test(test_bulk_stream_does_not_starve_a_ping_pong),
 		cmocka_unit_test(test_many_queue_pairs_all_make_progress),
+		cmocka_unit_test(test_connection_polled_hard_is_served_when_nobody_polls),
+		cmocka_unit_test(test_connection_polled_hard_is_served_by_pollers_of_another),
+		cmocka_unit_test(test_connection_polled_hard_wakes_a_sleeper),
 	};
 
 	peer_main(argc, argv, roles, ARRAY_SIZE(roles));

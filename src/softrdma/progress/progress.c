@@ -17,47 +17,52 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
+#include "sources.h"
 
-#define TICK_NS        100000 /* how long the thread trusts that a poller comes back */
-#define STALE_TICKS    2      /* data unread at so many ticks in a row: the thread drives */
-#define HITS_TO_YIELD  16     /* data found by pollers so often: they drive */
-#define LOOK_EVERY     8      /* empty polls between two looks at the whole DATA set */
-#define EVENTS_AT_ONCE 64
-#define CM_AT_ONCE     16 /* CM callbacks in a row, then data and timers have their turn */
+#define TICK_NS      100000  /* how long the thread trusts that a poller comes back, at first */
+#define KICK_NS      50000   /* and that one who posts comes back to send what it gathers */
+#define LONG_TICK_NS 1000000 /* and at most */
+#define PATIENT_TICKS                                                                              \
+	2 /* nobody polls, or data lies unread, at so many in a row: the thread drives */
+#define MISSES_TO_YIELD 256 /* empty polls in a row, while the thread watches: somebody spins */
+#define HITS_TO_YIELD   16  /* data found by pollers so often: they drive */
+#define FINDS_TO_LEND   64  /* data found by pollers at one source: epoll need not look there */
+#define LOOK_EMPTY      8   /* polls that found nothing between two looks at the whole DATA set */
+#define LOOK_BUSY       64  /* polls of any kind */
+#define CM_AT_ONCE      16  /* CM callbacks in a row, then data and timers have their turn */
 
 enum mode { WATCH, YIELD };
 
 static struct {
-	pthread_mutex_t set_lock[2]; /* held while callbacks of that set run */
-	int epoll_fd[2];
 	int kick_fd;  /* eventfd: the thread is to look around */
 	int timer_fd; /* armed by a waiter that leaves: a tick without waking the thread now */
 
 	pthread_mutex_t start_lock; /* guards started */
 	bool started;
 
-	pthread_mutex_t queue_lock; /* guards the three lists; a leaf */
+	pthread_mutex_t queue_lock; /* guards the two lists; a leaf */
 	struct list timers;         /* by deadline */
 	struct list work;
-	struct list sources; /* all that are watched or paused */
 
 	_Atomic(enum mode) mode;
-	atomic_uint polls;    /* empty polls so far: somebody polls */
-	atomic_uint hits;     /* data found by pollers while the thread watches */
-	atomic_int waiters;   /* threads in progress_wait */
-	atomic_bool kicked;   /* a kick is on its way: no second one is needed */
-	atomic_bool tick_set; /* timer_fd is armed */
-	void (*_Atomic flush)(void);
+	atomic_bool polled;    /* since the last tick */
+	atomic_bool looked;    /* since the last tick, at the whole DATA set */
+	atomic_uint tick_ns;   /* the next tick: the longer, the longer pollers have been at it */
+	atomic_uint hits;      /* data found by pollers while the thread watches */
+	atomic_uint misses;    /* empty polls in a row, while it watches */
+	atomic_int waiters;    /* threads in progress_wait */
+	atomic_int long_moves; /* threads that move many bytes right now */
+	atomic_bool kicked;    /* a kick is on its way: no second one is needed */
+	atomic_bool tick_set;  /* timer_fd is armed */
+	bool (*_Atomic flush)(void);
 } progress = {
-	.set_lock = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER},
-	.epoll_fd = {-1, -1},
 	.kick_fd = -1,
 	.timer_fd = -1,
+	.tick_ns = TICK_NS,
 	.start_lock = PTHREAD_MUTEX_INITIALIZER,
 	.queue_lock = PTHREAD_MUTEX_INITIALIZER,
 	.timers = {&progress.timers, &progress.timers},
 	.work = {&progress.work, &progress.work},
-	.sources = {&progress.sources, &progress.sources},
 };
 
 uint64_t progress_now(void)
@@ -68,88 +73,12 @@ uint64_t progress_now(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-void progress_lock(enum progress_set set)
-{
-	pthread_mutex_lock(&progress.set_lock[set]);
-}
-
-void progress_unlock(enum progress_set set)
-{
-	pthread_mutex_unlock(&progress.set_lock[set]);
-}
-
-void progress_set_flush(void (*flush)(void))
+void progress_set_flush(bool (*flush)(void))
 {
 	atomic_store(&progress.flush, flush);
 }
 
-/* ---- descriptors ---- */
-
-static int control(struct progress_source *source, int operation, uint32_t events)
-{
-	struct epoll_event event = {.events = events, .data.ptr = source};
-
-	if (epoll_ctl(progress.epoll_fd[source->set], operation, source->fd, &event))
-		return -errno;
-	return 0;
-}
-
-int progress_watch(struct progress_source *source, uint32_t events)
-{
-	int error = control(source, EPOLL_CTL_ADD, events);
-
-	if (error)
-		return error;
-	pthread_mutex_lock(&progress.queue_lock);
-	if (!source->paused)
-		list_add_tail(&progress.sources, &source->link);
-	source->paused = false;
-	pthread_mutex_unlock(&progress.queue_lock);
-	return 0;
-}
-
-int progress_rewatch(struct progress_source *source, uint32_t events)
-{
-	return control(source, EPOLL_CTL_MOD, events);
-}
-
-void progress_pause(struct progress_source *source)
-{
-	if (!control(source, EPOLL_CTL_DEL, 0))
-		source->paused = true;
-}
-
-void progress_unwatch(struct progress_source *source)
-{
-	if (control(source, EPOLL_CTL_DEL, 0) && !source->paused)
-		return; /* was not watched */
-	pthread_mutex_lock(&progress.queue_lock);
-	list_del(&source->link);
-	source->paused = false;
-	pthread_mutex_unlock(&progress.queue_lock);
-}
-
-void progress_barrier(void)
-{
-	progress_lock(PROGRESS_DATA);
-	progress_unlock(PROGRESS_DATA);
-}
-
-/* Run the callbacks of what is ready in @set; its lock is held. Whether there was any. */
-static bool dispatch(enum progress_set set)
-{
-	struct epoll_event events[EVENTS_AT_ONCE];
-	/* A CM callback may free other sources: fetch anew after each. */
-	int most = set == PROGRESS_CM ? 1 : EVENTS_AT_ONCE;
-	int count = epoll_wait(progress.epoll_fd[set], events, most, 0);
-
-	for (int i = 0; i < count; i++) {
-		struct progress_source *source = events[i].data.ptr;
-
-		source->ready(source, events[i].events);
-	}
-	return count > 0;
-}
+/* ---- callbacks ---- */
 
 static void dispatch_cm(void)
 {
@@ -157,7 +86,7 @@ static void dispatch_cm(void)
 
 	for (int i = 0; i < CM_AT_ONCE && more; i++) {
 		progress_lock(PROGRESS_CM);
-		more = dispatch(PROGRESS_CM);
+		more = sources_dispatch(PROGRESS_CM);
 		progress_unlock(PROGRESS_CM);
 	}
 }
@@ -167,16 +96,16 @@ static bool dispatch_data(void)
 {
 	bool any;
 
-	if (pthread_mutex_trylock(&progress.set_lock[PROGRESS_DATA]))
+	if (!progress_trylock(PROGRESS_DATA))
 		return false;
-	any = dispatch(PROGRESS_DATA);
+	any = sources_dispatch(PROGRESS_DATA);
 	progress_unlock(PROGRESS_DATA);
 	return any;
 }
 
 static void flush_sends(void)
 {
-	void (*flush)(void) = atomic_load(&progress.flush);
+	bool (*flush)(void) = atomic_load(&progress.flush);
 
 	if (flush)
 		flush();
@@ -316,6 +245,15 @@ static void run_work(void)
 
 /* ---- pollers and waiters ---- */
 
+/* The thread is to come by in @ns, without waking it now. */
+static void arm_timer(unsigned ns)
+{
+	struct itimerspec tick = {.it_value.tv_nsec = ns};
+
+	atomic_store(&progress.tick_set, true);
+	timerfd_settime(progress.timer_fd, 0, &tick, NULL);
+}
+
 void progress_kick(void)
 {
 	/*
@@ -325,26 +263,83 @@ void progress_kick(void)
 	if (atomic_load_explicit(&progress.mode, memory_order_relaxed) == YIELD &&
 	    !atomic_load_explicit(&progress.waiters, memory_order_relaxed))
 		return;
+	/* At once it would take away what is being gathered. */
 	if (!atomic_exchange(&progress.kicked, true))
-		wake_thread();
+		arm_timer(KICK_NS);
 }
 
-bool progress_polled(bool hit)
+/* In steady state nothing is written: pollers of several CQs do not share a dirty cache line. */
+static void set_once(atomic_bool *flag)
 {
-	unsigned polls = atomic_fetch_add_explicit(&progress.polls, 1, memory_order_relaxed);
+	if (!atomic_load_explicit(flag, memory_order_relaxed))
+		atomic_store_explicit(flag, true, memory_order_relaxed);
+}
 
+static bool is_watching(void)
+{
+	return atomic_load_explicit(&progress.mode, memory_order_relaxed) == WATCH;
+}
+
+/* One more towards the thread's yielding. */
+static void count_towards(atomic_uint *counter, unsigned enough)
+{
+	if (atomic_fetch_add_explicit(counter, 1, memory_order_relaxed) == enough) {
+		atomic_store(&progress.mode, YIELD);
+		wake_thread();
+	}
+}
+
+static bool look(void)
+{
+	set_once(&progress.looked);
+	return dispatch_data();
+}
+
+void progress_found(bool hit, unsigned turn)
+{
+	set_once(&progress.polled);
+	if (is_watching()) {
+		atomic_store_explicit(&progress.misses, 0, memory_order_relaxed);
+		if (hit)
+			count_towards(&progress.hits, HITS_TO_YIELD);
+	}
+	if (turn % LOOK_BUSY == 0)
+		look();
+}
+
+void progress_begin_long(void)
+{
+	atomic_fetch_add(&progress.long_moves, 1);
+}
+
+void progress_end_long(void)
+{
+	atomic_fetch_sub(&progress.long_moves, 1);
+}
+
+bool progress_polled(bool hit, unsigned turn)
+{
 	if (hit) {
-		if (atomic_load_explicit(&progress.mode, memory_order_relaxed) == WATCH &&
-		    atomic_fetch_add_explicit(&progress.hits, 1, memory_order_relaxed) ==
-			    HITS_TO_YIELD) {
-			atomic_store(&progress.mode, YIELD);
-			wake_thread();
-		}
+		progress_found(true, turn);
 		return true;
 	}
-	if (polls % LOOK_EVERY)
-		return false;
-	return dispatch_data();
+	set_once(&progress.polled);
+	if (is_watching())
+		count_towards(&progress.misses, MISSES_TO_YIELD);
+	return turn % LOOK_EMPTY == 0 && look();
+}
+
+static bool may_lend(void)
+{
+	return !is_watching() && !atomic_load(&progress.waiters);
+}
+
+void progress_looked(struct progress_source *source, bool found)
+{
+	set_once(&source->looked_at);
+	if (found && ++source->finds % FINDS_TO_LEND == 0 && source->events == EPOLLIN &&
+	    !progress_is_lent(source))
+		sources_lend(source, may_lend);
 }
 
 /*
@@ -352,25 +347,24 @@ bool progress_polled(bool hit)
  */
 static void arm_tick(void)
 {
-	struct itimerspec tick = {.it_value.tv_nsec = TICK_NS};
-
-	if (!atomic_exchange(&progress.tick_set, true))
-		timerfd_settime(progress.timer_fd, 0, &tick, NULL);
+	if (!atomic_load(&progress.tick_set))
+		arm_timer(atomic_load(&progress.tick_ns));
 }
 
 static void leave_wait(void *unused)
 {
 	(void)unused;
-	atomic_fetch_add(&progress.polls, 1);
+	set_once(&progress.polled);
+	set_once(&progress.looked);
 	atomic_fetch_sub(&progress.waiters, 1);
 	arm_tick();
 }
 
-int progress_wait(int fd, int timeout_ms)
+int progress_wait(int fd, int timeout_ms, const atomic_uint *events)
 {
 	struct pollfd fds[] = {
 		{.fd = fd, .events = POLLIN},
-		{.fd = progress.epoll_fd[PROGRESS_DATA], .events = POLLIN},
+		{.fd = sources_fd(PROGRESS_DATA), .events = POLLIN},
 	};
 	int result = -EINTR, cancel_state;
 
@@ -378,6 +372,7 @@ int progress_wait(int fd, int timeout_ms)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
 	atomic_fetch_add(&progress.waiters, 1);
 	pthread_cleanup_push(leave_wait, NULL);
+	sources_take_back(true);
 	/* The thread must stop watching, or both are woken for every message. */
 	if (atomic_exchange(&progress.mode, YIELD) == WATCH)
 		wake_thread();
@@ -395,17 +390,9 @@ int progress_wait(int fd, int timeout_ms)
 		}
 		if (fds[1].revents)
 			dispatch_data();
-		if (fds[0].revents) {
+		if (fds[0].revents || atomic_load(events)) {
 			result = 0;
 			break;
-		}
-		if (fds[1].revents) {
-			struct pollfd now = {.fd = fd, .events = POLLIN};
-
-			if (poll(&now, 1, 0) > 0) {
-				result = 0;
-				break;
-			}
 		}
 	}
 	pthread_cleanup_pop(1);
@@ -449,34 +436,52 @@ static void drain(int fd)
 
 /* What the thread remembers from tick to tick. */
 struct ticks {
-	unsigned polls; /* as of the last tick */
-	unsigned stale; /* ticks in a row at which data lay unread */
+	unsigned quiet; /* ticks in a row without a poll between them */
+	unsigned stale; /* ticks in a row at which data lay unread that nobody had looked for */
 };
 
 static bool data_is_ready(void)
 {
-	struct pollfd data = {.fd = progress.epoll_fd[PROGRESS_DATA], .events = POLLIN};
+	struct pollfd data = {.fd = sources_fd(PROGRESS_DATA), .events = POLLIN};
 
 	return poll(&data, 1, 0) > 0;
+}
+
+/*
+ * As long as all is well a tick is twice as long as the one before: the thread costs a busy poller
+ * little, and takes over no later than the pollers had been at it.
+ */
+static void choose_tick(bool well)
+{
+	unsigned ns = atomic_load(&progress.tick_ns);
+
+	if (!well)
+		ns = TICK_NS;
+	else if (ns < LONG_TICK_NS)
+		ns = 2 * ns < LONG_TICK_NS ? 2 * ns : LONG_TICK_NS;
+	atomic_store(&progress.tick_ns, ns);
 }
 
 /* YIELD, at a tick: do the pollers still do their work? */
 static void check_pollers(struct ticks *ticks)
 {
-	unsigned polls = atomic_load(&progress.polls);
-	bool polled = polls != ticks->polls;
+	bool polled = atomic_exchange(&progress.polled, false);
+	bool looked = atomic_exchange(&progress.looked, false);
+	bool busy = atomic_load(&progress.waiters) > 0 || atomic_load(&progress.long_moves) > 0;
 
-	ticks->polls = polls;
-	ticks->stale = data_is_ready() ? ticks->stale + 1 : 0;
+	ticks->quiet = !busy && !polled ? ticks->quiet + 1 : 0;
+	ticks->stale = !busy && !looked && data_is_ready() ? ticks->stale + 1 : 0;
+	choose_tick(!ticks->quiet && !ticks->stale);
+	sources_take_back(false);
 	flush_sends();
-	if (atomic_load(&progress.waiters))
+	if (ticks->quiet < PATIENT_TICKS && ticks->stale < PATIENT_TICKS)
 		return;
-	if (!polled || ticks->stale >= STALE_TICKS) {
-		atomic_store(&progress.hits, 0);
-		atomic_store(&progress.mode, WATCH);
-		ticks->stale = 0;
-		flush_sends(); /* of whoever still saw YIELD, and counts on a tick */
-	}
+	*ticks = (struct ticks){0};
+	atomic_store(&progress.hits, 0);
+	atomic_store(&progress.misses, 0);
+	atomic_store(&progress.mode, WATCH);
+	sources_take_back(true);
+	flush_sends(); /* of whoever still saw YIELD, and counts on a tick */
 }
 
 static void sleep_and_serve(struct ticks *ticks)
@@ -486,20 +491,24 @@ static void sleep_and_serve(struct ticks *ticks)
 	struct timespec span;
 	struct pollfd fds[] = {
 		{.fd = progress.kick_fd, .events = POLLIN},
-		{.fd = progress.epoll_fd[PROGRESS_CM], .events = POLLIN},
+		{.fd = sources_fd(PROGRESS_CM), .events = POLLIN},
 		{.fd = progress.timer_fd, .events = POLLIN},
-		{.fd = mode == WATCH ? progress.epoll_fd[PROGRESS_DATA] : -1, .events = POLLIN},
+		{.fd = mode == WATCH ? sources_fd(PROGRESS_DATA) : -1, .events = POLLIN},
 	};
 
-	ppoll(fds, 4, time_to_sleep(&span, mode == YIELD && !waited_for ? TICK_NS : 0), NULL);
+	ppoll(fds, 4,
+	      time_to_sleep(&span,
+			    mode == YIELD && !waited_for ? atomic_load(&progress.tick_ns) : 0),
+	      NULL);
 	if (fds[0].revents) {
 		drain(progress.kick_fd);
-		atomic_store(&progress.kicked, false);
 		flush_sends();
 	}
 	if (fds[2].revents) {
 		drain(progress.timer_fd);
 		atomic_store(&progress.tick_set, false);
+		if (atomic_exchange(&progress.kicked, false))
+			flush_sends();
 	}
 	if (fds[1].revents)
 		dispatch_cm();
@@ -527,21 +536,20 @@ static void *progress_thread(void *unused)
 
 static int open_descriptors(void)
 {
-	progress.epoll_fd[PROGRESS_CM] = epoll_create1(EPOLL_CLOEXEC);
-	progress.epoll_fd[PROGRESS_DATA] = epoll_create1(EPOLL_CLOEXEC);
+	int error = sources_open();
+
+	if (error)
+		return error;
 	progress.kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	progress.timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (progress.epoll_fd[PROGRESS_CM] < 0 || progress.epoll_fd[PROGRESS_DATA] < 0 ||
-	    progress.kick_fd < 0 || progress.timer_fd < 0)
-		return -errno;
-	return 0;
+	return progress.kick_fd < 0 || progress.timer_fd < 0 ? -errno : 0;
 }
 
 static void close_descriptors(void)
 {
-	int *const fds[] = {&progress.epoll_fd[PROGRESS_CM], &progress.epoll_fd[PROGRESS_DATA],
-			    &progress.kick_fd, &progress.timer_fd};
+	int *const fds[] = {&progress.kick_fd, &progress.timer_fd};
 
+	sources_close();
 	for (unsigned i = 0; i < sizeof(fds) / sizeof(*fds); i++) {
 		if (*fds[i] >= 0)
 			close(*fds[i]);
@@ -575,10 +583,12 @@ static void before_fork(void)
 	progress_lock(PROGRESS_CM);
 	progress_lock(PROGRESS_DATA);
 	pthread_mutex_lock(&progress.queue_lock);
+	sources_freeze();
 }
 
 static void after_fork_in_parent(void)
 {
+	sources_thaw();
 	pthread_mutex_unlock(&progress.queue_lock);
 	progress_unlock(PROGRESS_DATA);
 	progress_unlock(PROGRESS_CM);
@@ -591,15 +601,17 @@ static void after_fork_in_parent(void)
  */
 static void after_fork_in_child(void)
 {
-	struct list *pos;
-
-	list_for_each (pos, &progress.sources)
-		close(container_of(pos, struct progress_source, link)->fd);
-	list_init(&progress.sources);
+	sources_let_go();
 	list_init(&progress.timers);
 	list_init(&progress.work);
 	close_descriptors();
 	progress.started = false;
+	/* Of threads that are not here. */
+	atomic_store(&progress.waiters, 0);
+	atomic_store(&progress.long_moves, 0);
+	atomic_store(&progress.kicked, false);
+	atomic_store(&progress.tick_set, false);
+	atomic_store(&progress.mode, WATCH);
 	after_fork_in_parent();
 }
 

@@ -14,15 +14,17 @@
  * region table, flush list, timers).
  *
  * The progress thread is in one of two modes. WATCH: it sleeps on the DATA set too and drives what
- * is ready. YIELD: pollers drive; it looks every tick whether they still do, and takes over if
- * nobody polled since the last tick, or if data was left unread at two ticks in a row (a program
- * that polls one CQ but spins on memory). Pollers that find data themselves 16 times get the drive
- * back. While a thread sleeps in progress_wait, that thread is the one who watches DATA. With
- * nothing to do the thread sleeps without a tick.
+ * is ready. YIELD: pollers drive; it looks every tick whether they still do, and takes over if at
+ * two ticks in a row nobody has polled, or data lay unread that nobody had looked for (a program
+ * that polls one CQ but spins on memory). A tick is 100 us at first and grows to 1 ms while all is
+ * well, so that the thread costs a busy poller little. Pollers get the drive back when they find
+ * data themselves 16 times, or look 256 times in a row. While a thread sleeps in progress_wait,
+ * that thread is the one who watches DATA. With nothing to do the thread sleeps without a tick.
  */
 #ifndef SOFTRDMA_PROGRESS_H
 #define SOFTRDMA_PROGRESS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -43,8 +45,14 @@ struct progress_source {
 	enum progress_set set;
 	void (*ready)(struct progress_source *source,
 		      uint32_t events); /* EPOLL*; level-triggered */
-	struct list link;               /* among all that are watched or paused */
+	uint32_t events;                /* watched for */
+	struct list link;               /* among all that are watched, paused or lent */
 	bool paused;
+
+	atomic_bool lent;      /* to a poller: see progress_looked */
+	atomic_bool looked_at; /* by it, since the last tick */
+	struct list lent_link;
+	unsigned finds; /* of pollers; under the owner's lock */
 };
 
 /* 0 or -errno. For CM sources the caller holds the CM lock. */
@@ -99,11 +107,32 @@ void progress_cancel(struct progress_work *work); /* under the CM lock: it will 
 /* ---- driving ---- */
 
 /*
- * For ibv_poll_cq on an empty queue, after it looked at its own queue pairs: @hit, whether it found
- * something there. Now and then this drives the rest of the DATA set; returns whether that did
- * something.
+ * For every ibv_poll_cq, after it looked at its own queue pairs: @hit, whether it moved something
+ * there; @turn counts the polls of its CQ. Now and then this drives the rest of the DATA set.
+ * progress_found if there was a completion, else progress_polled, which returns whether anything
+ * was moved.
  */
-bool progress_polled(bool hit);
+void progress_found(bool hit, unsigned turn);
+bool progress_polled(bool hit, unsigned turn);
+
+/*
+ * A poller has looked at a DATA source by itself, and @found bytes; the owner's lock is held. If
+ * that happens often the source is lent to the pollers: the kernel need not tell the set of every
+ * packet. It is watched again when a tick passes without a look, when anybody sleeps in
+ * progress_wait, when nobody polls, when it is to be watched for more than EPOLLIN, and by
+ * progress_take_back: pollers will look elsewhere.
+ */
+void progress_looked(struct progress_source *source, bool found);
+void progress_take_back(struct progress_source *source);
+
+static inline bool progress_is_lent(const struct progress_source *source)
+{
+	return atomic_load_explicit(&source->lent, memory_order_relaxed);
+}
+
+/* Around a move of so many bytes that a tick may pass: whoever does it has not gone away. */
+void progress_begin_long(void);
+void progress_end_long(void);
 
 /* Sends are queued that nobody may come back to flush: make sure that the thread looks soon. */
 void progress_kick(void);
@@ -112,13 +141,14 @@ void progress_kick(void);
  * Called by the thread and by waiters to send what was posted and queued: set once by the verbs
  * layer.
  */
-void progress_set_flush(void (*flush)(void));
+void progress_set_flush(bool (*flush)(void));
 
 /*
- * Sleep until @fd is readable, driving the DATA set meanwhile. A cancellation point, with no lock
+ * Sleep until @fd is readable, driving the DATA set meanwhile, or until that has made @events more
+ * than 0. Whoever else does so makes @fd readable. A cancellation point, with no lock
  * held. Returns 0, or -EINTR. @timeout_ms -1: no limit; -ETIMEDOUT.
  */
-int progress_wait(int fd, int timeout_ms);
+int progress_wait(int fd, int timeout_ms, const atomic_uint *events);
 
 uint64_t progress_now(void); /* CLOCK_MONOTONIC, ns */
 

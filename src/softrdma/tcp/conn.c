@@ -16,6 +16,7 @@
 
 #include "../../common/log.h"
 #include "conn.h"
+#include "held.h"
 
 #define SETTLE_MS 20 /* siw's receive side is not in place when its reply arrives */
 #define FIRST_FPDU_MS                                                                              \
@@ -186,6 +187,8 @@ static void ready(struct progress_source *source, uint32_t events)
 	}
 	pthread_mutex_lock(&qp->lock);
 	if (qp->conn == conn) {
+		if (events & ~(uint32_t)EPOLLIN)
+			tx_unblock(conn);
 		/* While the stream is not read, only this tells of its end. */
 		if (conn->rx.blocked && (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)))
 			conn_end(conn, 0);
@@ -226,7 +229,8 @@ static void open_expired(struct progress_timer *timer)
 
 static void give_up_waiting(struct tcp_conn *conn)
 {
-	conn_fail(conn, TERM_DDP_NO_BUFFER, false, NULL, IBV_WC_WR_FLUSH_ERR);
+	if (held_too_long(conn))
+		conn_fail(conn, TERM_DDP_NO_BUFFER, false, NULL, IBV_WC_WR_FLUSH_ERR);
 }
 
 static void recv_expired(struct progress_timer *timer)
@@ -249,10 +253,19 @@ static bool op_drive(struct rc_qp *qp)
 	struct tcp_conn *conn = qp->conn;
 	bool any = rx_run(conn);
 
+	if (conn_is_attached(conn))
+		progress_looked(&conn->source, any);
 	if (conn_is_attached(conn) && tx_is_pending(conn))
 		any |= tx_run(conn);
 	leave(conn);
 	return any;
+}
+
+static void op_rest(struct rc_qp *qp)
+{
+	struct tcp_conn *conn = qp->conn;
+
+	progress_take_back(&conn->source);
 }
 
 static void op_recv_posted(struct rc_qp *qp)
@@ -269,6 +282,7 @@ static void op_disconnect(struct rc_qp *qp)
 {
 	struct tcp_conn *conn = qp->conn;
 
+	tx_unblock(conn);
 	tx_run(conn);
 	if (conn_is_attached(conn)) {
 		log_info("%s: disconnected", conn->name);
@@ -289,6 +303,7 @@ static const struct rc_transport tcp_transport = {
 	.name = "tcp",
 	.send = op_send,
 	.drive = op_drive,
+	.rest = op_rest,
 	.recv_posted = op_recv_posted,
 	.disconnect = op_disconnect,
 	.close = op_close,

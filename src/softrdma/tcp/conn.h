@@ -40,6 +40,7 @@ enum tx_phase { TX_HEAD, TX_DATA, TX_TAIL };
  */
 struct tx {
 	bool open;         /* FPDUs may be sent */
+	bool full;         /* the socket takes no more until EPOLLOUT says so */
 	bool answers_next; /* whose turn it is, when both sends and answers wait */
 	uint8_t *stage;
 	size_t stage_size;
@@ -104,6 +105,9 @@ struct rx {
 
 	struct list held; /* the last one may be incomplete */
 	size_t held_bytes;
+	uint64_t held_since; /* when a receive was last wanted in vain */
+	bool timed;          /* recv_timer is armed: left alone while messages come and go */
+	bool delivered;      /* a message has ended: let the program post before more is read */
 	bool blocked;   /* no more is kept: the segment at hand waits, and the socket is not read */
 	uint8_t *stash; /* bytes that were read behind it */
 	size_t stash_len;
@@ -171,6 +175,8 @@ void tx_fini(struct tcp_conn *conn);
  * the connection.
  */
 bool tx_run(struct tcp_conn *conn);
+/* The socket takes bytes again. */
+void tx_unblock(struct tcp_conn *conn);
 /* Is there anything that could be sent if the socket took it? */
 bool tx_is_pending(const struct tcp_conn *conn);
 /* Open the direction: say ready-to-receive if that was agreed, then what is queued. */

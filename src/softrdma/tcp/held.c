@@ -38,7 +38,10 @@ int held_begin(struct tcp_conn *conn)
 		return -ENOMEM;
 	if (list_is_empty(&rx->held)) {
 		log_debug("%s: a message waits for a receive", conn->name);
-		progress_timer_arm(&conn->recv_timer, wait_ms());
+		rx->held_since = progress_now();
+		if (!rx->timed)
+			progress_timer_arm(&conn->recv_timer, wait_ms());
+		rx->timed = true;
 	}
 	rx->held_bytes += HELD_OVERHEAD;
 	list_add_tail(&rx->held, &held->link);
@@ -119,7 +122,7 @@ bool held_deliver(struct tcp_conn *conn)
 		struct rc_recv *recv = rc_recv_begin(conn_qp(conn));
 
 		if (!recv) {
-			progress_timer_arm(&conn->recv_timer, wait_ms());
+			conn->rx.held_since = progress_now();
 			return false;
 		}
 		if (!fill(conn, held, recv))
@@ -134,8 +137,23 @@ bool held_deliver(struct tcp_conn *conn)
 		}
 		drop(conn, held);
 	}
-	progress_timer_cancel(&conn->recv_timer);
 	return true;
+}
+
+bool held_too_long(struct tcp_conn *conn)
+{
+	struct rx *rx = &conn->rx;
+	uint64_t limit = (uint64_t)wait_ms() * 1000000u, waited;
+
+	rx->timed = false;
+	if (list_is_empty(&rx->held))
+		return false;
+	waited = progress_now() - rx->held_since;
+	if (waited >= limit)
+		return true;
+	rx->timed = true;
+	progress_timer_arm(&conn->recv_timer, (unsigned)((limit - waited) / 1000000u + 1));
+	return false;
 }
 
 void held_drop_all(struct tcp_conn *conn)

@@ -22,6 +22,8 @@ void held_complete(struct tcp_conn *conn, const struct rc_arrival *arrival);
  * receive. False: the connection has ended, or more messages are held than receives posted.
  */
 bool held_deliver(struct tcp_conn *conn);
+/* The timer has expired: has a message waited for so long, or is the timer to go on? */
+bool held_too_long(struct tcp_conn *conn);
 void held_drop_all(struct tcp_conn *conn);
 
 #endif

@@ -17,9 +17,10 @@
 #include "segment.h"
 
 #define SCRATCH_SIZE   (64 << 10)
-#define DIRECT_MIN     2048 /* payloads with at least so much to come are read into place */
-#define DIRECT_TAIL    128  /* and, in the middle of a message, just the next header with them */
-#define READS_AT_ONCE  16   /* then others have their turn */
+#define SCRATCH_SENDS  (16 << 10) /* while Sends come: no more than a usual receive queue takes */
+#define DIRECT_MIN     2048       /* payloads with at least so much to come are read into place */
+#define DIRECT_TAIL    128 /* and, in the middle of a message, just the next header with them */
+#define READS_AT_ONCE  16  /* then others have their turn */
 #define IOV_MAX_DIRECT (RC_MAX_SGE + 1)
 
 /* What reading from a socket needs, once per thread. */
@@ -335,9 +336,15 @@ static ssize_t read_direct(struct tcp_conn *conn, uint8_t *buffer, bool *filled)
 
 static ssize_t read_buffered(struct tcp_conn *conn, uint8_t *buffer, bool *filled)
 {
-	ssize_t got = recv(conn->source.fd, buffer, SCRATCH_SIZE, MSG_DONTWAIT);
+	size_t size = conn->rx.delivered ? SCRATCH_SENDS : SCRATCH_SIZE;
+	ssize_t got;
+	/* For a poller that looks again and again, the way to the next look is shorter here. */
+	int looks = progress_is_lent(&conn->source) ? 2 : 1;
 
-	*filled = got == SCRATCH_SIZE;
+	do
+		got = recv(conn->source.fd, buffer, size, MSG_DONTWAIT);
+	while (got < 0 && errno == EAGAIN && --looks);
+	*filled = got == (ssize_t)size;
 	if (got > 0)
 		return got;
 	return got ? -errno : -EPIPE;
@@ -370,6 +377,7 @@ bool rx_run(struct tcp_conn *conn)
 		ssize_t got = is_direct(rx) ? read_direct(conn, buffer, &filled)
 					    : read_buffered(conn, buffer, &filled);
 
+		rx->delivered = false;
 		if (got == -ECONNABORTED && !conn_is_attached(conn))
 			return any;
 		if (got == -EAGAIN || got == -EINTR)
@@ -382,7 +390,7 @@ bool rx_run(struct tcp_conn *conn)
 			return true;
 		}
 		any = true;
-		if (!feed(conn, buffer, (size_t)got))
+		if (!feed(conn, buffer, (size_t)got) || rx->delivered)
 			break;
 	}
 	return any;

@@ -190,6 +190,7 @@ static void end_recv(struct tcp_conn *conn, const struct rc_arrival *arrival)
 
 	rx->recv_begun = false;
 	rx->recv = NULL;
+	rx->delivered = recv != NULL;
 	if (recv)
 		rc_recv_done(conn_qp(conn), recv, arrival);
 	else

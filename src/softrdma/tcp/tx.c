@@ -15,8 +15,9 @@
 #define STAGE_SIZE     4096
 #define STAGE_SIZE_CRC (72 << 10) /* all is copied: the CRC is of the very bytes that leave */
 #define COPY_MAX       512        /* payloads up to this are copied rather than gathered */
-#define BURST_BYTES    (1 << 20)
-#define BURSTS_AT_ONCE 4 /* then others have their turn */
+#define LONG_MOVE      (32 << 10)
+#define BURST_BYTES    (256 << 10)
+#define BURSTS_AT_ONCE 2 /* then others have their turn */
 #define HEADER_ROOM    (FPDU_LENGTH_LEN + DDP_MAX_HEADER + 3 + FPDU_CRC_LEN)
 
 int tx_init(struct tcp_conn *conn)
@@ -565,6 +566,16 @@ static void advance(struct tx *tx, size_t bytes)
 	}
 }
 
+/* The common short burst is one piece, which costs the kernel less without a message header. */
+static ssize_t send_pieces(int fd, const struct msghdr *message)
+{
+	const int flags = MSG_NOSIGNAL | MSG_DONTWAIT;
+
+	if (message->msg_iovlen == 1)
+		return send(fd, message->msg_iov->iov_base, message->msg_iov->iov_len, flags);
+	return sendmsg(fd, message, flags);
+}
+
 static ssize_t send_burst(struct tcp_conn *conn)
 {
 	struct tx *tx = &conn->tx;
@@ -575,7 +586,7 @@ static ssize_t send_burst(struct tcp_conn *conn)
 	ssize_t sent;
 
 	do
-		sent = sendmsg(conn->source.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+		sent = send_pieces(conn->source.fd, &message);
 	while (sent < 0 && errno == EINTR);
 	return sent < 0 ? -errno : sent;
 }
@@ -598,7 +609,11 @@ static ssize_t transmit(struct tcp_conn *conn)
 		if (!region)
 			return -EFAULT;
 	}
+	if (tx->left >= LONG_MOVE)
+		progress_begin_long();
 	sent = send_burst(conn);
+	if (tx->left >= LONG_MOVE)
+		progress_end_long();
 	if (region)
 		rc_region_put(region);
 	if (sent > 0) {
@@ -617,6 +632,11 @@ static void handle_error(struct tcp_conn *conn, int error)
 		conn_end(conn, error);
 }
 
+void tx_unblock(struct tcp_conn *conn)
+{
+	conn->tx.full = false;
+}
+
 bool tx_is_pending(const struct tcp_conn *conn)
 {
 	const struct rc_sendq *sq = &conn_qp(conn)->sq;
@@ -629,7 +649,7 @@ bool tx_run(struct tcp_conn *conn)
 	struct tx *tx = &conn->tx;
 	bool any = false, more = false;
 
-	if (!tx->open)
+	if (!tx->open || tx->full)
 		return false;
 	for (int i = 0; i < BURSTS_AT_ONCE; i++) {
 		ssize_t sent;
@@ -652,10 +672,12 @@ bool tx_run(struct tcp_conn *conn)
 	 * Left on until it is found in vain: a stream that fills the socket again and again costs
 	 * no system call for this.
 	 */
-	if (more)
+	if (more) {
 		conn_watch(conn, conn->events | EPOLLOUT);
-	else if ((conn->events & EPOLLOUT) && !any)
+		tx->full = tx->left && (conn->events & EPOLLOUT);
+	} else if ((conn->events & EPOLLOUT) && !any) {
 		conn_watch(conn, conn->events & ~(uint32_t)EPOLLOUT);
+	}
 	return any;
 }
 

@@ -47,25 +47,43 @@ int soft_ibv_destroy_comp_channel(struct ibv_comp_channel *ibchannel)
 	return 0;
 }
 
-/* One more or one less on the descriptor, for each event in the list. */
+/* An event is in the list, to be seen at the descriptor. The lock is held. */
 static void count_up(struct soft_channel *channel)
 {
 	uint64_t one = 1;
 
+	channel->counted++;
 	if (write(channel->channel.fd, &one, sizeof(one)) < 0)
 		log_error("completion channel: %s", strerror(errno));
 }
 
 /*
- * For an event that leaves the list, under the channel's lock: so there is one, and this does not
- * block.
+ * An event has left the list. The lock is held, so the count is there and this does not block. One
+ * that was handed over had none.
  */
 static void count_down(struct soft_channel *channel)
 {
 	uint64_t one;
 
+	if (atomic_fetch_sub(&channel->queued, 1) > channel->counted)
+		return;
+	channel->counted--;
 	if (read(channel->channel.fd, &one, sizeof(one)) < 0)
 		log_error("completion channel: %s", strerror(errno));
+}
+
+/*
+ * The channel that this thread waits for in ibv_get_cq_event. One event that it makes itself
+ * meanwhile is handed to it without the detour by the descriptor.
+ */
+static __thread const struct soft_channel *awaited;
+
+static bool hand_over(const struct soft_channel *channel)
+{
+	if (awaited != channel)
+		return false;
+	awaited = NULL;
+	return true;
 }
 
 void channel_signal(struct soft_channel *channel, struct soft_cq *cq)
@@ -73,7 +91,9 @@ void channel_signal(struct soft_channel *channel, struct soft_cq *cq)
 	pthread_mutex_lock(&channel->lock);
 	if (cq->events_queued++ == 0)
 		list_add_tail(&channel->events, &cq->event_link);
-	count_up(channel);
+	atomic_fetch_add(&channel->queued, 1);
+	if (!hand_over(channel))
+		count_up(channel);
 	pthread_mutex_unlock(&channel->lock);
 }
 
@@ -91,6 +111,7 @@ static struct soft_cq *take_event(struct soft_channel *channel)
 {
 	struct soft_cq *cq = NULL;
 
+	UNCANCELLABLE;
 	pthread_mutex_lock(&channel->lock);
 	if (!list_is_empty(&channel->events)) {
 		count_down(channel);
@@ -105,26 +126,30 @@ static struct soft_cq *take_event(struct soft_channel *channel)
 	return cq;
 }
 
+static int wait_for_event(const struct soft_channel *channel)
+{
+	int error;
+
+	awaited = channel;
+	error = progress_wait(channel->channel.fd, -1, &channel->queued);
+	awaited = NULL;
+	return error;
+}
+
 int soft_ibv_get_cq_event(struct ibv_comp_channel *ibchannel, struct ibv_cq **ibcq,
 			  void **cq_context)
 {
 	struct soft_channel *channel = container_of(ibchannel, struct soft_channel, channel);
-	bool blocks = !(fcntl(ibchannel->fd, F_GETFL) & O_NONBLOCK);
 	struct soft_cq *cq;
 
-	do {
-		int error = blocks ? progress_wait(ibchannel->fd, -1) : 0;
+	while (!(cq = take_event(channel))) {
+		int error = fcntl(ibchannel->fd, F_GETFL) & O_NONBLOCK ? -EAGAIN
+								       : wait_for_event(channel);
 
 		if (error) {
 			errno = -error;
 			return -1;
 		}
-		UNCANCELLABLE;
-		cq = take_event(channel);
-	} while (!cq && blocks);
-	if (!cq) {
-		errno = EAGAIN;
-		return -1;
 	}
 	*ibcq = &cq->cq;
 	*cq_context = cq->cq.cq_context;

@@ -155,6 +155,7 @@ void cq_push(struct soft_cq *cq, const struct ibv_wc *wc, bool solicited)
 	if (cq->stamped)
 		cq->ring[cq->tail & cq->mask].stamp = progress_now();
 	cq->tail++;
+	atomic_store_explicit(&cq->filled, true, memory_order_relaxed);
 	/* An unsuccessful completion counts as solicited. */
 	if (cq->armed == CQ_ARMED ||
 	    (cq->armed == CQ_ARMED_SOLICITED && (solicited || wc->status != IBV_WC_SUCCESS))) {
@@ -165,13 +166,28 @@ void cq_push(struct soft_cq *cq, const struct ibv_wc *wc, bool solicited)
 	pthread_mutex_unlock(&cq->lock);
 }
 
+static bool is_filled(const struct soft_cq *cq)
+{
+	return atomic_load_explicit(&cq->filled, memory_order_relaxed);
+}
+
+/* The lock is held. */
+static void note_emptiness(struct soft_cq *cq)
+{
+	if (cq->head == cq->tail)
+		atomic_store_explicit(&cq->filled, false, memory_order_relaxed);
+}
+
 static int pop(struct soft_cq *cq, int num, struct ibv_wc *wc)
 {
 	int count = 0;
 
+	if (!is_filled(cq))
+		return 0;
 	pthread_mutex_lock(&cq->lock);
 	while (count < num && cq->head != cq->tail)
 		wc[count++] = cq->ring[cq->head++ & cq->mask].wc;
+	note_emptiness(cq);
 	pthread_mutex_unlock(&cq->lock);
 	return count;
 }
@@ -180,10 +196,13 @@ bool cq_take(struct soft_cq *cq, struct cqe *out)
 {
 	bool any;
 
+	if (!is_filled(cq))
+		return false;
 	pthread_mutex_lock(&cq->lock);
 	any = cq->head != cq->tail;
 	if (any)
 		*out = cq->ring[cq->head++ & cq->mask];
+	note_emptiness(cq);
 	pthread_mutex_unlock(&cq->lock);
 	return any;
 }
@@ -223,36 +242,37 @@ int soft_ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 
 /* ---- queue pairs ---- */
 
+/* Look at @use on every poll if there is room for one more. The drive lock is held. */
+static void warm(struct soft_cq *cq, struct cq_use *use)
+{
+	for (unsigned i = 0; i < CQ_HOT; i++) {
+		if (cq->hot[i])
+			continue;
+		cq->hot[i] = use;
+		use->misses = 0;
+		atomic_store(&use->hot, true);
+		return;
+	}
+}
+
 void cq_attach_qp(struct soft_cq *cq, struct cq_use *use, struct soft_qp *qp)
 {
 	use->qp = qp;
 	pthread_mutex_lock(&cq->drive_lock);
 	list_add_tail(&cq->qps, &use->link);
 	cq->num_qps++;
-	for (unsigned i = 0; i < CQ_HOT; i++) {
-		if (!cq->hot[i]) {
-			cq->hot[i] = use;
-			atomic_store(&use->hot, true);
-			break;
-		}
-	}
+	warm(cq, use);
 	pthread_mutex_unlock(&cq->drive_lock);
 }
 
 void cq_warm(struct soft_cq *cq, struct cq_use *use)
 {
-	struct cq_use **slot;
-
 	if (atomic_load_explicit(&use->hot, memory_order_relaxed))
 		return;
 	/* The lock comes before a queue pair's: if it is taken, the next message tries again. */
 	if (pthread_mutex_trylock(&cq->drive_lock))
 		return;
-	slot = &cq->hot[cq->next_hot++ % CQ_HOT];
-	if (*slot)
-		atomic_store(&(*slot)->hot, false);
-	*slot = use;
-	atomic_store(&use->hot, true);
+	warm(cq, use);
 	pthread_mutex_unlock(&cq->drive_lock);
 }
 
@@ -277,47 +297,90 @@ void cq_detach_qp(struct soft_cq *cq, struct cq_use *use)
 	pthread_mutex_unlock(&cq->lock);
 }
 
-/* Look at the queue pairs that had traffic last. Whether one had again. */
-static bool drive_hot(struct soft_cq *cq)
+/*
+ * A queue pair that has become silent is left to the looks at the whole DATA set, if others use the
+ * CQ too.
+ */
+static void cool(struct soft_cq *cq, unsigned slot)
+{
+	struct cq_use *use = cq->hot[slot];
+
+	if (++use->misses < CQ_COLD || cq->num_qps == 1 || !qp_rest(use->qp))
+		return;
+	cq->hot[slot] = NULL;
+	atomic_store(&use->hot, false);
+}
+
+/*
+ * Look at the queue pairs that had traffic last, until there is a completion. Whether one had
+ * again; *@cold: there was none to look at.
+ */
+static bool drive_hot(struct soft_cq *cq, bool *cold)
 {
 	bool any = false;
 
+	*cold = false;
 	if (pthread_mutex_trylock(&cq->drive_lock))
 		return false; /* another poller of this CQ is at it */
-	for (unsigned i = 0; i < CQ_HOT; i++)
-		if (cq->hot[i])
-			any |= qp_drive(cq->hot[i]->qp);
+	*cold = true;
+	for (unsigned i = 0; i < CQ_HOT && !is_filled(cq); i++) {
+		if (!cq->hot[i])
+			continue;
+		*cold = false;
+		if (qp_drive(cq->hot[i]->qp)) {
+			cq->hot[i]->misses = 0;
+			any = true;
+		} else {
+			cool(cq, i);
+		}
+	}
 	pthread_mutex_unlock(&cq->drive_lock);
 	return any;
 }
 
-/* Somebody polls: what was held back leaves now. */
-static void note_poll(struct soft_cq *cq)
+/* Somebody polls: what was held back leaves now. Whether there was any; *@turn counts polls. */
+static bool note_poll(struct soft_cq *cq, unsigned *turn)
 {
-	atomic_fetch_add_explicit(&cq->polls, 1, memory_order_relaxed);
-	if (atomic_load_explicit(&cq->unflushed, memory_order_relaxed)) {
-		atomic_store(&cq->unflushed, false);
-		flush_unsent();
-	}
+	*turn = atomic_fetch_add_explicit(&cq->polls, 1, memory_order_relaxed);
+	if (!atomic_load_explicit(&cq->unflushed, memory_order_relaxed))
+		return false;
+	atomic_store(&cq->unflushed, false);
+	return flush_unsent();
+}
+
+/* The poll found nothing: look for something. @hit: it has sent something. */
+static void drive(struct soft_cq *cq, bool hit, unsigned turn)
+{
+	bool cold;
+
+	hit |= drive_hot(cq, &cold);
+	progress_polled(hit, cold ? 0 : turn);
 }
 
 void cq_drive(struct soft_cq *cq)
 {
+	unsigned turn;
+	bool hit;
+
 	UNCANCELLABLE;
-	note_poll(cq);
-	progress_polled(drive_hot(cq));
+	hit = note_poll(cq, &turn);
+	drive(cq, hit, turn);
 }
 
 int soft_poll_cq(struct ibv_cq *ibcq, int num, struct ibv_wc *wc)
 {
 	struct soft_cq *cq = container_of(ibcq, struct soft_cq, cq);
+	unsigned turn;
+	bool hit;
 	int count;
 
 	UNCANCELLABLE;
-	note_poll(cq);
+	hit = note_poll(cq, &turn);
 	count = pop(cq, num, wc);
-	if (count)
+	if (count) {
+		progress_found(hit, turn);
 		return count;
-	progress_polled(drive_hot(cq));
+	}
+	drive(cq, hit, turn);
 	return pop(cq, num, wc);
 }

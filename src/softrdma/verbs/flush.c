@@ -11,6 +11,7 @@ static struct list unsent = {&unsent, &unsent};
 void flush_later(struct soft_qp *qp)
 {
 	atomic_store(&qp->send_cq->unflushed, true);
+	atomic_store(&qp->recv_cq->unflushed, true);
 	pthread_mutex_lock(&lock);
 	if (list_is_empty(&qp->unflushed_link))
 		list_add_tail(&unsent, &qp->unflushed_link);
@@ -25,15 +26,15 @@ void flush_forget(struct soft_qp *qp)
 	pthread_mutex_unlock(&lock);
 }
 
-void flush_unsent(void)
+bool flush_unsent(void)
 {
-	for (;;) {
+	for (bool any = false;; any = true) {
 		struct soft_qp *qp;
 
 		pthread_mutex_lock(&lock);
 		if (list_is_empty(&unsent)) {
 			pthread_mutex_unlock(&lock);
-			return;
+			return any;
 		}
 		qp = list_first(&unsent, struct soft_qp, unflushed_link);
 		list_del(&qp->unflushed_link);

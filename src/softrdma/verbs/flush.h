@@ -3,6 +3,8 @@
 #ifndef SOFTRDMA_VERBS_FLUSH_H
 #define SOFTRDMA_VERBS_FLUSH_H
 
+#include <stdbool.h>
+
 struct soft_qp;
 
 /*
@@ -14,7 +16,7 @@ void flush_later(struct soft_qp *qp);
 /* Forget @qp, which is about to go. */
 void flush_forget(struct soft_qp *qp);
 
-/* Send all that is held back. No lock is held. */
-void flush_unsent(void);
+/* Send all that is held back. No lock is held. Whether there was any. */
+bool flush_unsent(void);
 
 #endif

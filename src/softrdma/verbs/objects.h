@@ -95,10 +95,13 @@ struct soft_channel {
 	struct ibv_comp_channel channel;
 	pthread_mutex_t lock; /* guards events; a leaf below a CQ's lock */
 	struct list events;   /* CQs with an event to be fetched */
+	atomic_uint queued;   /* events in all */
+	unsigned counted;     /* of them at the descriptor: all but those handed to their maker */
 	int cqs;              /* that use this channel */
 };
 
-#define CQ_HOT 4
+#define CQ_HOT  4
+#define CQ_COLD 64 /* looks in vain after which a queue pair is not among them */
 
 struct cqe {
 	struct ibv_wc wc;
@@ -115,6 +118,7 @@ struct soft_cq {
 	pthread_mutex_t lock; /* guards the ring, the arming and the event state */
 	struct cqe *ring;
 	uint32_t head, tail; /* free-running: consumer, producer */
+	atomic_bool filled;  /* the ring is not empty; read without the lock as a hint */
 	uint32_t size;
 	uint32_t mask;
 	enum { CQ_QUIET, CQ_ARMED_SOLICITED, CQ_ARMED } armed;
@@ -134,7 +138,6 @@ struct soft_cq {
 	struct list qps;            /* of cq_use */
 	struct cq_use *hot[CQ_HOT]; /* those that had traffic last: looked at on every empty poll */
 	unsigned num_qps;
-	unsigned next_hot;
 	atomic_uint polls;
 	atomic_bool unflushed; /* a queue pair holds back sends: the next poll lets them go */
 };
@@ -144,6 +147,7 @@ struct cq_use {
 	struct list link; /* in soft_cq.qps */
 	struct soft_qp *qp;
 	atomic_bool hot; /* in soft_cq.hot */
+	unsigned misses; /* looks in a row that found nothing; under the CQ's drive lock */
 };
 
 /* Add @wc; @solicited decides whether it counts for a CQ armed for solicited events only. */
@@ -151,7 +155,7 @@ void cq_push(struct soft_cq *cq, const struct ibv_wc *wc, bool solicited);
 void cq_attach_qp(struct soft_cq *cq, struct cq_use *use, struct soft_qp *qp);
 /* Remove the queue pair and its completions that nobody polled. */
 void cq_detach_qp(struct soft_cq *cq, struct cq_use *use);
-/* The queue pair has traffic: look at it on every poll. Its lock is held. */
+/* The queue pair has traffic: look at it on every poll, if not too many have. Its lock is held. */
 void cq_warm(struct soft_cq *cq, struct cq_use *use);
 /* Take the oldest completion. */
 bool cq_take(struct soft_cq *cq, struct cqe *out);
@@ -245,8 +249,8 @@ struct soft_qp {
 	struct async_count async;
 	struct list link;           /* in the table of queue pairs, under its lock */
 	struct list unflushed_link; /* in the list of queue pairs to flush, under its lock */
-	unsigned sent_at;   /* the send CQ's poll count at the last send: see soft_post_send */
-	unsigned held_back; /* requests queued since then */
+	unsigned sent_at;           /* the CQs' poll count at the last send: see soft_post_send */
+	unsigned held_back;         /* requests queued since then */
 };
 
 static inline struct soft_qp *to_qp(struct rc_qp *rc)
@@ -268,6 +272,8 @@ void qp_flush(struct soft_qp *qp);
  * done.
  */
 bool qp_drive(struct soft_qp *qp);
+/* Pollers will not drive it for a while. False: it is busy. */
+bool qp_rest(struct soft_qp *qp);
 /* Send what is queued; locks it. */
 void qp_send_queued(struct soft_qp *qp);
 

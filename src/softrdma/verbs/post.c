@@ -10,7 +10,7 @@
 #include "objects.h"
 #include "post.h"
 
-#define MAX_HELD_BACK       16 /* requests that may wait to leave together */
+#define MAX_HELD_BACK       32 /* requests that may wait to leave together */
 #define MAX_HELD_BACK_BYTES (32 << 10)
 
 /* ---- send requests ---- */
@@ -141,13 +141,14 @@ static void enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr)
 }
 
 /*
- * The first request after a poll leaves at once, for latency. Those behind it are held back to
- * leave together, for rate: until the program polls, MAX_HELD_BACK have gathered, or the progress
- * thread comes by.
+ * The first request after a poll of either CQ leaves at once, for latency. Those behind it are held
+ * back to leave together, for rate: until the program polls, MAX_HELD_BACK have gathered, or the
+ * progress thread comes by.
  */
 static void send_now_or_later(struct soft_qp *qp)
 {
-	unsigned polls = atomic_load_explicit(&qp->send_cq->polls, memory_order_relaxed);
+	unsigned polls = atomic_load_explicit(&qp->send_cq->polls, memory_order_relaxed) +
+			 atomic_load_explicit(&qp->recv_cq->polls, memory_order_relaxed);
 	const struct rc_send *last = rc_send_at(&qp->rc.sq, qp->rc.sq.tail - 1);
 
 	if (qp->sent_at != polls || qp->held_back >= MAX_HELD_BACK ||

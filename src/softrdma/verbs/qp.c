@@ -530,3 +530,13 @@ bool qp_drive(struct soft_qp *qp)
 	pthread_mutex_unlock(&qp->rc.lock);
 	return any;
 }
+
+bool qp_rest(struct soft_qp *qp)
+{
+	if (pthread_mutex_trylock(&qp->rc.lock))
+		return false;
+	if (qp->rc.transport)
+		qp->rc.transport->rest(&qp->rc);
+	pthread_mutex_unlock(&qp->rc.lock);
+	return true;
+}

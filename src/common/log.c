@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The log: which lines are wanted, and how one looks. */
+/*
+ * The log: which lines are wanted, and how one looks. Each library has its own, by LOG_NAME and
+ * LOG_VARIABLE.
+ */
 #include "log.h"
 
 #include <errno.h>
@@ -16,7 +19,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void read_environment(void)
 {
-	const char *wanted = getenv("SOFTRDMA_LOG");
+	const char *wanted = getenv(LOG_VARIABLE);
 
 	for (unsigned i = 0; wanted && i < sizeof(level_names) / sizeof(*level_names); i++)
 		if (!strcmp(wanted, level_names[i]))
@@ -36,7 +39,7 @@ void log_line(enum log_level level, const char *format, ...)
 	va_list args;
 	int head, body;
 
-	head = snprintf(line, sizeof(line), "softrdma[%d] %s: ", (int)getpid(), level_names[level]);
+	head = snprintf(line, sizeof(line), LOG_NAME "[%d] %s: ", (int)getpid(), level_names[level]);
 	va_start(args, format);
 	body = vsnprintf(line + head, sizeof(line) - (size_t)head, format, args);
 	va_end(args);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Lines on stderr for the user of softrdma: SOFTRDMA_LOG=error|warn|info|debug, warn unless told.
+ * Lines on stderr for the user of a library: SOFTRDMA_LOG, IBMSG_LOG=error|warn|info|debug, warn
+ * unless told.
  */
 #ifndef IBMSG_COMMON_LOG_H
 #define IBMSG_COMMON_LOG_H

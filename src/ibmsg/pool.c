@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "../common/log.h"
+
+#define SLAB_SLOTS 16
+#define KEEP_BYTES (64u << 20) /* large blocks are kept for reuse, up to this */
+#define LARGE_STEP 4096
+
+struct slab {
+	struct list link;
+	struct ibv_mr *mr;
+	uint8_t *memory;
+	struct block blocks[SLAB_SLOTS];
+};
+
+struct pool *pool_new(struct ibv_pd *pd, int wake_fd)
+{
+	struct pool *pool = calloc(1, sizeof(*pool));
+
+	if (!pool)
+		return NULL;
+	pthread_mutex_init(&pool->lock, NULL);
+	list_init(&pool->slots);
+	list_init(&pool->slabs);
+	list_init(&pool->large);
+	pool->pd = pd;
+	pool->users = 1;
+	pool->wake_fd = wake_fd;
+	return pool;
+}
+
+static void free_large(struct block *block)
+{
+	free(block->base);
+	free(block);
+}
+
+static void pool_free(struct pool *pool)
+{
+	struct list *pos, *next;
+
+	list_for_each_safe (pos, next, &pool->slabs) {
+		struct slab *slab = container_of(pos, struct slab, link);
+
+		if (ibv_dereg_mr(slab->mr))
+			log_warn("cannot deregister %p", (void *)slab->memory);
+		free(slab->memory);
+		free(slab);
+	}
+	list_for_each_safe (pos, next, &pool->large)
+		free_large(container_of(pos, struct block, link));
+	if (ibv_dealloc_pd(pool->pd))
+		log_warn("cannot free a protection domain");
+	pthread_mutex_destroy(&pool->lock);
+	free(pool);
+}
+
+/* Unlocks. */
+static void drop_user(struct pool *pool)
+{
+	bool last = --pool->users == 0;
+
+	pthread_mutex_unlock(&pool->lock);
+	if (last)
+		pool_free(pool);
+}
+
+void pool_put(struct pool *pool)
+{
+	pthread_mutex_lock(&pool->lock);
+	pool->wake_fd = -1;
+	drop_user(pool);
+}
+
+/* ---- slots ---- */
+
+/* The lock is held. */
+static bool add_slab(struct pool *pool)
+{
+	const size_t stride = SLOT_HEADROOM + SLOT_BYTES, bytes = SLAB_SLOTS * stride;
+	struct slab *slab = calloc(1, sizeof(*slab));
+
+	if (!slab)
+		return false;
+	slab->memory = aligned_alloc(SLOT_HEADROOM, bytes);
+	slab->mr = slab->memory ? ibv_reg_mr(pool->pd, slab->memory, bytes, IBV_ACCESS_LOCAL_WRITE)
+				: NULL;
+	if (!slab->mr) {
+		free(slab->memory);
+		free(slab);
+		return false;
+	}
+	for (unsigned i = 0; i < SLAB_SLOTS; i++) {
+		struct block *block = &slab->blocks[i];
+
+		block->pool = pool;
+		block->base = slab->memory + i * stride;
+		block->room = SLOT_BYTES;
+		block->mr = slab->mr;
+		block->slot = true;
+		list_add_tail(&pool->slots, &block->link);
+	}
+	list_add_tail(&pool->slabs, &slab->link);
+	pool->registered += bytes;
+	return true;
+}
+
+/* The lock is held. */
+static struct block *get_slot(struct pool *pool)
+{
+	struct block *block;
+
+	if (list_is_empty(&pool->slots) && !add_slab(pool))
+		return NULL;
+	block = list_first(&pool->slots, struct block, link);
+	list_del(&block->link);
+	return block;
+}
+
+/* ---- large blocks ---- */
+
+/* The lock is held. One that is not much too large. */
+static struct block *get_kept(struct pool *pool, size_t size)
+{
+	struct list *pos;
+
+	list_for_each (pos, &pool->large) {
+		struct block *block = container_of(pos, struct block, link);
+
+		if (block->room >= size && block->room / 2 <= size) {
+			list_del(&block->link);
+			pool->kept -= block->room;
+			return block;
+		}
+	}
+	return NULL;
+}
+
+static struct block *get_large(struct pool *pool, size_t size)
+{
+	struct block *block = get_kept(pool, size);
+
+	if (block)
+		return block;
+	if (size > SIZE_MAX - LARGE_STEP)
+		return NULL;
+	block = calloc(1, sizeof(*block));
+	if (!block)
+		return NULL;
+	block->pool = pool;
+	block->room = (size + LARGE_STEP - 1) / LARGE_STEP * LARGE_STEP;
+	block->base = aligned_alloc(LARGE_STEP, block->room);
+	if (!block->base) {
+		free(block);
+		return NULL;
+	}
+	return block;
+}
+
+/* The lock is held. */
+static bool keep_large(struct pool *pool, struct block *block)
+{
+	if (block->room > KEEP_BYTES - pool->kept || block->room > KEEP_BYTES)
+		return false;
+	pool->kept += block->room;
+	list_add_head(&pool->large, &block->link);
+	return true;
+}
+
+int block_register(struct block *block, size_t size, int access)
+{
+	block->mr = ibv_reg_mr(block->pool->pd, block->base, size, access);
+	if (!block->mr)
+		return -errno;
+	pthread_mutex_lock(&block->pool->lock);
+	block->pool->registered += size;
+	pthread_mutex_unlock(&block->pool->lock);
+	return 0;
+}
+
+void block_deregister(struct block *block)
+{
+	size_t size;
+
+	if (block->slot || !block->mr)
+		return;
+	size = block->mr->length;
+	if (ibv_dereg_mr(block->mr))
+		log_warn("cannot deregister %p", (void *)block->base);
+	block->mr = NULL;
+	pthread_mutex_lock(&block->pool->lock);
+	block->pool->registered -= size;
+	pthread_mutex_unlock(&block->pool->lock);
+}
+
+/* ---- both ---- */
+
+/* The lock is held. */
+static struct block *get(struct pool *pool, size_t size)
+{
+	struct block *block = size <= SLOT_BYTES ? get_slot(pool) : get_large(pool, size);
+
+	if (!block)
+		return NULL;
+	pool->users++;
+	block->ready = false;
+	block->arriving = false;
+	block->msg = (ibmsg_buffer){.mr = block->mr, .data = block_bytes(block), .size = size};
+	block->msg.private_[0] = block;
+	return block;
+}
+
+struct block *pool_get(struct pool *pool, size_t size)
+{
+	struct block *block;
+
+	pthread_mutex_lock(&pool->lock);
+	block = get(pool, size);
+	pthread_mutex_unlock(&pool->lock);
+	return block;
+}
+
+struct block *pool_get_arriving(struct pool *pool, size_t size, uint64_t most)
+{
+	struct block *block = NULL;
+
+	pthread_mutex_lock(&pool->lock);
+	if (pool->arriving <= most && size <= most - pool->arriving)
+		block = get(pool, size);
+	if (block) {
+		block->arriving = true;
+		pool->arriving += block->room;
+	} else {
+		pool->starved = true;
+	}
+	pthread_mutex_unlock(&pool->lock);
+	return block;
+}
+
+void block_put(struct block *block)
+{
+	const uint64_t one = 1;
+	struct pool *pool = block->pool;
+	bool kept = true;
+
+	block_deregister(block);
+	pthread_mutex_lock(&pool->lock);
+	if (block->arriving)
+		pool->arriving -= block->room;
+	if (block->slot)
+		list_add_head(&pool->slots, &block->link);
+	else
+		kept = keep_large(pool, block);
+	if (pool->starved && pool->wake_fd >= 0) {
+		pool->starved = false;
+		if (write(pool->wake_fd, &one, sizeof(one)) < 0)
+			pool->starved = true;
+	}
+	if (!kept)
+		free_large(block);
+	drop_user(pool);
+}

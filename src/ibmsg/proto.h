@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What two libibmsg ends say to each other: bytes in, bytes out; no I/O, no state. All numbers are
+ * big-endian.
+ *
+ * Private data, in the CM's request and reply (24 bytes, then user data up to 32; the fabric may
+ * pad behind it):
+ *    0  4  magic
+ *    4  1  version
+ *    5  1  length of the user data
+ *    6  2  features, none yet
+ *    8  4  the longest SEND that the sender of this takes
+ *   12  2  data receives that are posted: the credits to begin with
+ *   14  2  control receives, likewise
+ *   16  8  0
+ * A reject carries the same, with the reason as user data. A peer without it is an original ibmsg.
+ *
+ * Every SEND begins with a header of 16 bytes:
+ *    0  1  type
+ *    1  1  flags
+ *    2  2  data credits: so many more receives are posted
+ *    4  2  control credits, likewise
+ *    6  2  0
+ *    8  8  of the type:
+ * HELLO   control. The connector's first message, and the acceptor's answer to it; 16 bytes follow:
+ *         address (8) and key (4) of a word that the peer may read as a sign of life, 0 (4).
+ * DATA    a message: the bytes that follow.
+ * OFFER   a message that the peer is to read: its length (8 bytes in the header); 16 bytes follow:
+ *         address (8), key (4), number (4).
+ * DONE    control. The header has the number (4) and a status (4) of an OFFER: it was read, or will
+ *         not be.
+ * CREDIT  control. Nothing but credits.
+ * END     control. The sender has posted its last message, and all have been received. The flag
+ *         SEEN: so has the receiver of this, as its END has said.
+ * DATA and OFFER cost a data credit, the others a control credit.
+ */
+#ifndef IBMSG_PROTO_H
+#define IBMSG_PROTO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PROTO_VERSION       1
+#define PROTO_MAX_USER_DATA 32
+#define PROTO_PRIVATE_LEN   24
+#define PROTO_PRIVATE_MAX   (PROTO_PRIVATE_LEN + PROTO_MAX_USER_DATA)
+#define PROTO_HEADER_LEN    16
+#define PROTO_REGION_LEN    16 /* what follows a HELLO's or an OFFER's header */
+#define PROTO_MIN_SEND      (PROTO_HEADER_LEN + 4096) /* the least that a peer must take */
+
+struct proto_private {
+	uint8_t version;
+	uint32_t max_send;
+	uint16_t data_credits;
+	uint16_t control_credits;
+	uint8_t user_len;
+	uint8_t user[PROTO_MAX_USER_DATA];
+};
+
+/* Returns the length. @out has PROTO_PRIVATE_MAX bytes. */
+size_t proto_put_private(uint8_t *out, const struct proto_private *in);
+
+enum proto_peer { PEER_ORIGINAL, PEER_IBMSG, PEER_UNKNOWN /* of ours, but not to be understood */ };
+
+enum proto_peer proto_get_private(const void *data, size_t len, struct proto_private *out);
+
+enum proto_type {
+	PROTO_HELLO = 1,
+	PROTO_DATA,
+	PROTO_OFFER,
+	PROTO_DONE,
+	PROTO_CREDIT,
+	PROTO_END,
+};
+
+#define PROTO_WANT_CREDIT 0x01 /* of any message: more wait here for data credits */
+#define PROTO_SEEN        0x02 /* of END */
+
+/* Of DONE. */
+enum proto_status { PROTO_TAKEN, PROTO_TOO_LARGE, PROTO_NO_MEMORY };
+
+struct proto_message {
+	enum proto_type type;
+	uint8_t flags;
+	uint16_t data_credits;
+	uint16_t control_credits;
+	uint64_t length;  /* OFFER */
+	uint64_t address; /* HELLO, OFFER */
+	uint32_t key;
+	uint32_t number; /* OFFER, DONE */
+	enum proto_status status;
+};
+
+static inline bool proto_is_control(enum proto_type type)
+{
+	return type != PROTO_DATA && type != PROTO_OFFER;
+}
+
+/* Returns the length: PROTO_HEADER_LEN, or PROTO_REGION_LEN more. A DATA's bytes are not its own.
+ */
+size_t proto_put_message(uint8_t *out, const struct proto_message *in);
+/* 0, or -EPROTO. @len is of the whole SEND; what follows a DATA's header is not looked at. */
+int proto_get_message(const void *data, size_t len, struct proto_message *out);
+
+#endif

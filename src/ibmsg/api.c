@@ -120,13 +120,22 @@ int ibmsg_connect_with(ibmsg_event_loop *event_loop, ibmsg_socket *connection, c
 		       unsigned short port, const void *user_data, size_t len)
 {
 	struct loop *loop = event_loop ? loop_of(event_loop) : NULL;
+	struct addrinfo *addresses;
 	int error;
 
 	if (!loop || !connection || !host || len > IBMSG_MAX_USER_DATA || (len && !user_data))
 		return IBMSG_INVALID_ARGUMENT;
-	loop_lock(loop);
 	init_socket(connection, loop, IBMSG_SEND_SOCKET);
-	error = cm_connect(loop, connection, host, port, user_data, len);
+	error = cm_resolve(host, port, &addresses);
+	if (error)
+		return error;
+	loop_lock(loop);
+	if (loop->ended) {
+		freeaddrinfo(addresses);
+		error = IBMSG_CLOSED;
+	} else {
+		error = cm_connect(loop, connection, addresses, user_data, len);
+	}
 	loop_unlock(loop);
 	return error;
 }
@@ -141,13 +150,23 @@ int ibmsg_listen(ibmsg_event_loop *event_loop, ibmsg_socket *socket, char *ip, s
 		 int max_connections)
 {
 	struct loop *loop = event_loop ? loop_of(event_loop) : NULL;
+	bool any = !ip || !*ip || !strcmp(ip, "*");
+	struct addrinfo *addresses;
 	int error;
 
 	if (!loop || !socket || max_connections < 0)
 		return IBMSG_INVALID_ARGUMENT;
-	loop_lock(loop);
 	init_socket(socket, loop, IBMSG_LISTEN_SOCKET);
-	error = cm_listen(loop, socket, ip, (unsigned short)port, max_connections);
+	error = cm_resolve(any ? NULL : ip, (unsigned short)port, &addresses);
+	if (error)
+		return error;
+	loop_lock(loop);
+	if (loop->ended) {
+		freeaddrinfo(addresses);
+		error = IBMSG_CLOSED;
+	} else {
+		error = cm_listen(loop, socket, addresses, max_connections);
+	}
 	loop_unlock(loop);
 	return error;
 }

@@ -16,11 +16,11 @@
 
 /* ---- names and addresses ---- */
 
-static int resolve(const char *host, unsigned short port, bool passive, struct addrinfo **out)
+int cm_resolve(const char *host, unsigned short port, struct addrinfo **out)
 {
 	const struct addrinfo hints = {
 		.ai_socktype = SOCK_STREAM,
-		.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0),
+		.ai_flags = AI_NUMERICSERV | (host ? 0 : AI_PASSIVE),
 	};
 	char service[8];
 	int error;
@@ -94,16 +94,12 @@ static void end_attempt(struct conn *conn)
 	conn->device = NULL;
 }
 
-int cm_connect(struct loop *loop, ibmsg_socket *socket, const char *host, unsigned short port,
+int cm_connect(struct loop *loop, ibmsg_socket *socket, struct addrinfo *addresses,
 	       const void *user_data, size_t len)
 {
-	struct addrinfo *addresses;
-	struct conn *conn;
-	int error = resolve(host, port, false, &addresses);
+	struct conn *conn = conn_new(loop, socket, true);
+	int error;
 
-	if (error)
-		return error;
-	conn = conn_new(loop, socket, true);
 	if (!conn) {
 		freeaddrinfo(addresses);
 		return IBMSG_ALLOC_FAILED;
@@ -112,7 +108,6 @@ int cm_connect(struct loop *loop, ibmsg_socket *socket, const char *host, unsign
 	conn->ours.user_len = (uint8_t)len;
 	if (len)
 		memcpy(conn->ours.user, user_data, len);
-	snprintf(conn->name, sizeof(conn->name), "%.48s:%hu", host, port);
 	error = begin_attempt(conn);
 	if (error) {
 		end_attempt(conn);
@@ -213,18 +208,11 @@ static void established(struct conn *conn, const struct rdma_conn_param *param)
 
 /* ---- the listener ---- */
 
-int cm_listen(struct loop *loop, ibmsg_socket *socket, const char *host, unsigned short port,
-	      int backlog)
+int cm_listen(struct loop *loop, ibmsg_socket *socket, struct addrinfo *addresses, int backlog)
 {
-	bool any = !host || !*host || !strcmp(host, "*");
-	struct addrinfo *addresses;
-	struct listener *listener;
-	int error = resolve(any ? NULL : host, port, true, &addresses);
+	struct listener *listener = calloc(1, sizeof(*listener));
+	int error = IBMSG_ALLOC_FAILED;
 
-	if (error)
-		return error;
-	listener = calloc(1, sizeof(*listener));
-	error = IBMSG_ALLOC_FAILED;
 	if (!listener)
 		goto undo_addresses;
 	listener->loop = loop;
@@ -245,7 +233,7 @@ int cm_listen(struct loop *loop, ibmsg_socket *socket, const char *host, unsigne
 	return IBMSG_OK;
 
 undo_id:
-	log_error("cannot listen at %s port %hu: %s", any ? "*" : host, port, strerror(errno));
+	log_error("cannot listen: %s", strerror(errno));
 	rdma_destroy_id(listener->id);
 undo_listener:
 	free(listener);
@@ -418,7 +406,7 @@ static void disconnected(struct conn *conn)
 	while (conn->cq && loop_poll_cq(conn->cq))
 		continue;
 	bare = conn->peer == PEER_ORIGINAL && send_is_idle(conn);
-	if (conn->seen_received && conn->end_sent)
+	if (conn_is_over(conn))
 		conn_close(conn, IBMSG_OK);
 	else
 		conn_close(conn, bare && !conn->doom ? IBMSG_OK

@@ -204,6 +204,10 @@ static void expired_while_closing(struct conn *conn)
 {
 	bool patient = !list_is_empty(&conn->offered) && conn->patience++ < CLOSE_PATIENCE;
 
+	if (conn_is_over(conn)) {
+		conn_close(conn, IBMSG_OK); /* but for a completion that never came */
+		return;
+	}
 	if (!conn->heard && !patient) {
 		log_warn("%s: the peer does not answer the end", conn->name);
 		conn_close(conn, IBMSG_TIMED_OUT);
@@ -256,7 +260,7 @@ void conn_check_end(struct conn *conn)
 	if (conn->peer == PEER_ORIGINAL) {
 		if (send_is_idle(conn))
 			conn_close(conn, IBMSG_OK);
-	} else if (conn->seen_sent && conn->seen_received && !conn->controls) {
+	} else if (conn_is_over(conn) && conn->seen_sent && !conn->controls) {
 		conn_close(conn, IBMSG_OK);
 	}
 }
@@ -268,9 +272,11 @@ void conn_attend(struct conn *conn)
 		return;
 	}
 	if (!conn->doom && conn->state == CONN_OPEN) {
+		/* An answer leaves first; then receives, which may be worth a word of their own. */
+		send_pump(conn);
 		if (recv_fill(conn))
 			conn_doom(conn, IBMSG_MEMORY_REGISTRATION_FAILED);
-		send_pump(conn);
+		send_owed(conn);
 		send_tell_finished(conn);
 	}
 	if (conn->doom)

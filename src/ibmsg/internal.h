@@ -177,6 +177,7 @@ struct loop {
 	int epoll_fd, wake_fd, timer_fd;
 	bool fd_is_shared; /* somebody else waits for epoll_fd */
 	bool dispatching;
+	bool ended; /* by ibmsg_destroy_event_loop: nothing new begins */
 	pthread_t dispatcher;
 
 	struct list devices, conns, listeners;
@@ -292,10 +293,12 @@ bool cq_arm(struct cq *cq);
 /* ---- cm.c ---- */
 
 /* Errors are of the public enum. */
-int cm_connect(struct loop *loop, ibmsg_socket *socket, const char *host, unsigned short port,
+/* Addresses of a host, or with NULL to listen at all of this one's. May block: no lock is held. */
+int cm_resolve(const char *host, unsigned short port, struct addrinfo **out);
+/* Take @addresses over. */
+int cm_connect(struct loop *loop, ibmsg_socket *socket, struct addrinfo *addresses,
 	       const void *user_data, size_t len);
-int cm_listen(struct loop *loop, ibmsg_socket *socket, const char *host, unsigned short port,
-	      int backlog);
+int cm_listen(struct loop *loop, ibmsg_socket *socket, struct addrinfo *addresses, int backlog);
 int cm_accept(ibmsg_connection_request *request, ibmsg_socket *socket, const void *user_data,
 	      size_t len);
 int cm_reject(ibmsg_connection_request *request, const void *reason, size_t len);
@@ -326,6 +329,12 @@ void conn_disconnect(struct conn *conn);
 void conn_check_end(struct conn *conn);
 void conn_start_timer(struct conn *conn);
 
+/* Both sides have posted their last, and both have seen that of the other. */
+static inline bool conn_is_over(const struct conn *conn)
+{
+	return conn->end_sent && conn->seen_received;
+}
+
 /* ---- send.c ---- */
 
 enum wr_kind { WR_RECV, WR_DATA, WR_OFFER, WR_CONTROL, WR_READ, WR_BEAT };
@@ -349,6 +358,8 @@ static inline void *wr_ptr(uint64_t id)
 int send_post(struct conn *conn, ibmsg_buffer *msg);
 /* Give the device all that may leave now. */
 void send_pump(struct conn *conn);
+/* Tell the peer of receives, if it is time and no other message did. */
+void send_owed(struct conn *conn);
 /* A work request of sending has completed well. */
 void send_completed(struct conn *conn, enum wr_kind kind);
 /* The peer is done with an offer. False: there is none of that number. */

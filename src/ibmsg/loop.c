@@ -178,7 +178,7 @@ static void completed(struct conn *conn, const struct ibv_wc *wc)
 
 	if (wc->status != IBV_WC_SUCCESS) {
 		/* What has been said before the end counts: the end itself comes by the CM. */
-		if (!(conn->seen_received && conn->end_sent))
+		if (!conn_is_over(conn))
 			conn_doom(conn, failed_error(wc));
 		return;
 	}
@@ -462,6 +462,7 @@ int loop_open(ibmsg_event_loop *event_loop)
 void loop_close(struct loop *loop)
 {
 	loop->dispatching = true;
+	loop->ended = true;
 	loop->dispatcher = pthread_self();
 	while (!list_is_empty(&loop->listeners))
 		cm_close_listener(list_first(&loop->listeners, struct listener, link));

@@ -136,6 +136,13 @@ static bool may_control(const struct conn *conn)
 	return conn->control_credits > 1 && conn->controls < CONTROL_SENDS / 2;
 }
 
+/* Of the protocol: an original is told nothing, and a hello comes first. */
+static bool may_speak(const struct conn *conn)
+{
+	return conn->state == CONN_OPEN && conn->may_send && !conn->doom && !conn->hello_due &&
+	       conn->peer == PEER_IBMSG;
+}
+
 static void send_hello(struct conn *conn)
 {
 	struct proto_message hello = {
@@ -144,7 +151,7 @@ static void send_hello(struct conn *conn)
 		.key = conn->device->word_mr->rkey,
 	};
 
-	if (conn->hello_due && may_control(conn) && post_control(conn, &hello))
+	if (may_control(conn) && post_control(conn, &hello))
 		conn->hello_due = false;
 }
 
@@ -165,14 +172,14 @@ static void send_dones(struct conn *conn)
 	}
 }
 
-static void send_owed(struct conn *conn)
+void send_owed(struct conn *conn)
 {
 	struct proto_message credit = {.type = PROTO_CREDIT};
 	bool control = conn->owed_control >= CONTROL_RECEIVES / 2 && conn->control_credits &&
 		       conn->controls < CONTROL_SENDS;
 	bool data = conn->owed_data > conn->window / 2 && may_control(conn);
 
-	if (control || data)
+	if ((control || data) && may_speak(conn))
 		post_control(conn, &credit);
 }
 
@@ -186,7 +193,7 @@ static void send_end(struct conn *conn)
 		.flags = conn->end_received ? PROTO_SEEN : 0,
 	};
 
-	if (!conn->closing || !send_is_idle(conn) || conn->hello_due || conn->seen_sent)
+	if (!conn->closing || !send_is_idle(conn) || conn->seen_sent)
 		return;
 	if (conn->end_sent && !conn->end_received)
 		return;
@@ -340,14 +347,13 @@ void send_pump(struct conn *conn)
 {
 	if (conn->state != CONN_OPEN || !conn->may_send || conn->doom)
 		return;
-	if (conn->peer != PEER_ORIGINAL) {
+	if (conn->hello_due)
 		send_hello(conn);
-		if (conn->hello_due)
-			return;
+	if (may_speak(conn))
 		send_dones(conn);
-	}
-	send_messages(conn);
-	if (conn->peer != PEER_ORIGINAL && !conn->doom) {
+	if (!conn->hello_due)
+		send_messages(conn);
+	if (may_speak(conn)) {
 		send_owed(conn);
 		send_end(conn);
 	}

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../common/log.h"
 #include "internal.h"
@@ -16,9 +17,21 @@
 
 /* ---- names and addresses ---- */
 
+/* With IPv6, one listener takes both. */
+static int family_for_all(void)
+{
+	int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return AF_INET;
+	close(fd);
+	return AF_INET6;
+}
+
 int cm_resolve(const char *host, unsigned short port, struct addrinfo **out)
 {
 	const struct addrinfo hints = {
+		.ai_family = host ? AF_UNSPEC : family_for_all(),
 		.ai_socktype = SOCK_STREAM,
 		.ai_flags = AI_NUMERICSERV | (host ? 0 : AI_PASSIVE),
 	};

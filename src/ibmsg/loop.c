@@ -182,12 +182,28 @@ static void completed(struct conn *conn, const struct ibv_wc *wc)
 			conn_doom(conn, failed_error(wc));
 		return;
 	}
+	log_debug("%s complete: WRID 0x%llx", kind == WR_RECV ? "RECV" : "SEND",
+		  (unsigned long long)wc->wr_id);
 	if (kind == WR_RECV)
 		recv_arrived(conn, wr_ptr(wc->wr_id), wc->byte_len);
 	else if (kind == WR_READ)
 		recv_read_done(conn);
 	else
 		send_completed(conn, kind);
+}
+
+static void log_found(const struct ibv_wc *wc, int count)
+{
+	int receives = 0;
+
+	if (count <= 0 || !log_is_on(LOG_DEBUG))
+		return;
+	for (int i = 0; i < count; i++)
+		receives += wr_kind(wc[i].wr_id) == WR_RECV;
+	if (receives)
+		log_debug("%d recv completion(s) found", receives);
+	if (count - receives)
+		log_debug("%d send completion(s) found", count - receives);
 }
 
 bool loop_poll_cq(struct cq *cq)
@@ -197,6 +213,7 @@ bool loop_poll_cq(struct cq *cq)
 
 	do {
 		count = ibv_poll_cq(cq->cq, POLL_BATCH, wc);
+		log_found(wc, count);
 		for (int i = 0; i < count; i++) {
 			struct conn *conn = conn_find(cq->device, wc[i].qp_num);
 

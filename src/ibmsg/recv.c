@@ -53,7 +53,10 @@ static int post_receives(struct conn *conn, unsigned count, uint64_t most)
 	if (!n)
 		return 0;
 	wrs[n - 1].next = NULL;
+	for (unsigned i = 0; i < n; i++)
+		log_debug("RECV: WRID 0x%llx", (unsigned long long)wrs[i].wr_id);
 	error = ibv_post_recv(conn->qp, wrs, &bad);
+	log_debug("Message receive posted");
 	return error ? -(error < 0 ? -error : error) : (int)n;
 }
 

@@ -60,14 +60,14 @@ struct conn *conn_find(const struct device *device, uint32_t qp_num)
 {
 	struct conn *conn = *bucket_of(device->loop, qp_num);
 
-	while (conn && (conn->device != device || conn->qp->qp_num != qp_num))
+	while (conn && (conn->device != device || conn->qp_num != qp_num))
 		conn = conn->next_in_bucket;
 	return conn;
 }
 
 static void hash_out(struct conn *conn)
 {
-	struct conn **at = bucket_of(conn->loop, conn->qp->qp_num);
+	struct conn **at = bucket_of(conn->loop, conn->qp_num);
 
 	while (*at != conn)
 		at = &(*at)->next_in_bucket;
@@ -93,6 +93,7 @@ static int create_qp(struct conn *conn)
 		};
 		if (!rdma_create_qp(conn->id, conn->device->pool->pd, &attr)) {
 			conn->qp = conn->id->qp;
+			conn->qp_num = conn->qp->qp_num;
 			conn->inline_bytes = inline_bytes[i];
 			return 0;
 		}
@@ -109,7 +110,7 @@ int conn_equip(struct conn *conn)
 		log_error("%s: Create QP failed: %d '%s'", conn->name, -error, strerror(-error));
 		return IBMSG_CREATE_QP_FAILED;
 	}
-	bucket = bucket_of(conn->loop, conn->qp->qp_num);
+	bucket = bucket_of(conn->loop, conn->qp_num);
 	conn->next_in_bucket = *bucket;
 	*bucket = conn;
 	error = recv_fill(conn);

@@ -24,15 +24,15 @@
 /* ---- sizes ---- */
 
 #define FIRST_WINDOW     4   /* data receives of a quiet connection */
-#define MAX_WINDOW       256 /* of a busy one */
+#define MAX_WINDOW       128 /* of a busy one */
 #define CONTROL_RECEIVES 8
-#define CONTROL_SENDS    16 /* room in the send queue for control messages, reads and a heartbeat */
+#define CONTROL_SENDS    16
 #define MAX_OFFERS       64 /* long messages that a peer may have to read at a time */
 #define MAX_READS        8
 #define READ_BYTES       (1u << 20) /* of one read */
 #define MAX_INLINE       256
 #define MIN_INLINE       64 /* every control message fits */
-#define SEND_DEPTH       (MAX_WINDOW + MAX_OFFERS + CONTROL_SENDS + MAX_READS)
+#define SEND_DEPTH       (MAX_WINDOW + CONTROL_SENDS + MAX_READS + 1)
 #define RECV_DEPTH       (MAX_WINDOW + CONTROL_RECEIVES)
 #define RECV_BYTES       (PROTO_HEADER_LEN + SLOT_BYTES)
 #define QP_BUCKETS       256
@@ -111,6 +111,7 @@ struct conn {
 	struct device *device;
 	struct cq *cq;
 	struct ibv_qp *qp;
+	uint32_t qp_num; /* also while what is left of it in the CQ is taken out */
 	struct conn *next_in_bucket;
 	uint32_t inline_bytes;
 	uint8_t reads; /* that may be outstanding */

@@ -117,12 +117,11 @@ void recv_deliver(struct conn *conn)
 	}
 }
 
-static void add_arrival(struct conn *conn, struct block *block, bool ready)
+static void add_arrival(struct conn *conn, struct block *block)
 {
-	block->ready = ready;
+	block->ready = true;
 	list_add_tail(&conn->arrivals, &block->link);
-	if (ready)
-		recv_deliver(conn);
+	recv_deliver(conn);
 }
 
 /* ---- long messages ---- */
@@ -180,6 +179,15 @@ static void ask_for_more(struct conn *conn)
 	}
 }
 
+static void is_read(struct conn *conn, struct block *block)
+{
+	list_del(&block->read_link);
+	block_deregister(block);
+	answer_offer(conn, block->number, PROTO_TAKEN);
+	block->ready = true;
+	recv_deliver(conn);
+}
+
 void recv_read_done(struct conn *conn)
 {
 	struct block *block = conn->read_ring[conn->first_read].block;
@@ -188,13 +196,8 @@ void recv_read_done(struct conn *conn)
 	block->read += conn->read_ring[conn->first_read].bytes;
 	conn->first_read = (conn->first_read + 1) % MAX_READS;
 	conn->num_reads--;
-	if (block->read == block->msg.size) {
-		list_del(&block->read_link);
-		block_deregister(block);
-		answer_offer(conn, block->number, PROTO_TAKEN);
-		block->ready = true;
-		recv_deliver(conn);
-	}
+	if (block->read == block->msg.size)
+		is_read(conn, block);
 	ask_for_more(conn);
 	loop_due(conn);
 }
@@ -230,7 +233,7 @@ static int take_offer(struct conn *conn, const struct proto_message *offer)
 	enum proto_status why;
 	struct block *block;
 
-	if (++conn->num_arriving_offers > MAX_OFFERS || !offer->length)
+	if (++conn->num_arriving_offers > MAX_OFFERS)
 		return -EPROTO;
 	block = room_for_offer(conn, offer, &why);
 	if (!block) {
@@ -247,8 +250,11 @@ static int take_offer(struct conn *conn, const struct proto_message *offer)
 	block->read = 0;
 	conn->stats.offers_received++;
 	list_add_tail(&conn->reading, &block->read_link);
-	add_arrival(conn, block, false);
-	ask_for_more(conn);
+	list_add_tail(&conn->arrivals, &block->link);
+	if (offer->length)
+		ask_for_more(conn);
+	else
+		is_read(conn, block);
 	return 0;
 }
 
@@ -308,7 +314,7 @@ static int take_message(struct conn *conn, struct block *block, size_t len)
 		widen_window(conn);
 	if (message.type == PROTO_DATA) {
 		block->msg.size = len - PROTO_HEADER_LEN;
-		add_arrival(conn, block, true);
+		add_arrival(conn, block);
 		return 0;
 	}
 	block_put(block);
@@ -337,7 +343,7 @@ static void take_bare(struct conn *conn, struct block *block, size_t len)
 		conn_opened(conn);
 	block->msg.data = block_bytes(block) - PROTO_HEADER_LEN;
 	block->msg.size = len;
-	add_arrival(conn, block, true);
+	add_arrival(conn, block);
 }
 
 void recv_arrived(struct conn *conn, struct block *block, size_t len)

@@ -266,7 +266,9 @@ static void send_offer(struct conn *conn, struct batch *batch, ibmsg_buffer *msg
 {
 	struct buffer_private *private = buffer_private(msg);
 	struct proto_message offer = {.type = PROTO_OFFER, .length = msg->size};
-	int error = block_register(private->block, msg->size, IBV_ACCESS_REMOTE_READ);
+	/* One that was made shorter afterwards may have nothing to be read. */
+	int error =
+		msg->size ? block_register(private->block, msg->size, IBV_ACCESS_REMOTE_READ) : 0;
 
 	if (error) {
 		log_error("%s: cannot register %zu bytes: %s", conn->name, msg->size,
@@ -280,7 +282,7 @@ static void send_offer(struct conn *conn, struct batch *batch, ibmsg_buffer *msg
 	conn->num_offered++;
 	private->number = conn->next_number++;
 	offer.address = (uintptr_t)msg->data;
-	offer.key = private->block->mr->rkey;
+	offer.key = msg->size ? private->block->mr->rkey : 0;
 	offer.number = private->number;
 	conn->data_credits--;
 	take_owed(conn, &offer);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The same exchanges as verbs_pair's, by a plain TCP program: what the network itself costs. */
-#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,43 +15,35 @@
 #define READ_SIZE (64 << 10) /* of a receiver of small messages */
 #define MAX_BATCH 64
 
-static struct sockaddr_in loopback(int port)
+static int accept_one(const struct options *options)
 {
-	return (struct sockaddr_in){
-		.sin_family = AF_INET,
-		.sin_port = htons((uint16_t)port),
-		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-	};
-}
-
-static int accept_one(void)
-{
-	struct sockaddr_in address = loopback(0);
-	socklen_t length = sizeof(address);
-	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd;
+	struct sockaddr_storage address;
+	socklen_t length = options_address(options, &address);
+	int listener = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0), fd;
 
 	if (listener < 0 || bind(listener, (struct sockaddr *)&address, length) ||
 	    listen(listener, 1) || getsockname(listener, (struct sockaddr *)&address, &length))
 		die("listen");
-	say_listening(ntohs(address.sin_port));
+	say_listening((struct sockaddr *)&address);
 	fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 	close(listener);
 	return fd;
 }
 
-static int connect_to(int port)
+static int connect_to(const struct options *options)
 {
-	struct sockaddr_in address = loopback(port);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_storage address;
+	socklen_t length = options_address(options, &address);
+	int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)))
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&address, length))
 		die("connect");
 	return fd;
 }
 
 static int open_socket(const struct options *options)
 {
-	int fd = options->port ? connect_to(options->port) : accept_one(), one = 1;
+	int fd = options->port ? connect_to(options) : accept_one(options), one = 1;
 
 	if (fd < 0)
 		die("socket");
@@ -116,22 +108,14 @@ static void answer(int fd, uint8_t *data, const struct options *options, int fla
 	}
 }
 
-static void ping_pong(int fd, uint8_t *data, const struct options *options, int flags)
-{
-	if (options->port)
-		ask(fd, data, options, flags);
-	else
-		answer(fd, data, options, flags);
-}
-
 static void ping_pong_spinning(int fd, uint8_t *data, const struct options *options)
 {
-	ping_pong(fd, data, options, MSG_DONTWAIT);
+	(options->port ? ask : answer)(fd, data, options, MSG_DONTWAIT);
 }
 
 static void ping_pong_sleeping(int fd, uint8_t *data, const struct options *options)
 {
-	ping_pong(fd, data, options, 0);
+	(options->port ? ask : answer)(fd, data, options, 0);
 }
 
 /* ---- streams: the client sends, the server answers with one byte when it has all ---- */
@@ -207,37 +191,45 @@ static void stream(int fd, uint8_t *data, const struct options *options)
 
 /* ---- */
 
-static const struct {
-	const char *name;
-	void (*run)(int fd, uint8_t *data, const struct options *options);
-} tests[] = {
-	{"poll", ping_pong_spinning},
-	{"sleep", ping_pong_sleeping},
-	{"stream", stream},
+static void over_socket(const struct options *options,
+			void (*exchange)(int fd, uint8_t *data, const struct options *options))
+{
+	uint8_t *data = calloc(1, options->size < READ_SIZE ? READ_SIZE : options->size);
+	int fd;
+
+	if (!data)
+		die("memory");
+	if (options->batch > MAX_BATCH)
+		die("--batch is too large");
+	fd = open_socket(options);
+	exchange(fd, data, options);
+	close(fd);
+	free(data);
+}
+
+static void test_poll(const struct options *options)
+{
+	over_socket(options, ping_pong_spinning);
+}
+
+static void test_sleep(const struct options *options)
+{
+	over_socket(options, ping_pong_sleeping);
+}
+
+static void test_stream(const struct options *options)
+{
+	over_socket(options, stream);
+}
+
+static const struct test tests[] = {
+	{"poll", test_poll},
+	{"sleep", test_sleep},
+	{"stream", test_stream},
+	{NULL, NULL},
 };
 
 int main(int argc, char **argv)
 {
-	struct options options;
-	uint8_t *data;
-	int fd;
-
-	options_parse(&options, argc, argv, "poll sleep stream");
-	if (options.batch > MAX_BATCH)
-		die("--batch is too large");
-	data = calloc(1, options.size < READ_SIZE ? READ_SIZE : options.size);
-	if (!data)
-		die("memory");
-	for (unsigned i = 0; i < sizeof(tests) / sizeof(*tests); i++) {
-		if (strcmp(tests[i].name, options.test) != 0)
-			continue;
-		fd = open_socket(&options);
-		tests[i].run(fd, data, &options);
-		printf("\n");
-		close(fd);
-		free(data);
-		return 0;
-	}
-	errno = 0;
-	die("there is no such test");
+	return run_test(tests, argc, argv);
 }

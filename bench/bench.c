@@ -2,29 +2,38 @@
 /* What the measuring programs share. */
 #include "bench.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <getopt.h>
+#include <malloc.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
 static const struct option long_options[] = {
-	{"connect", required_argument, NULL, 'c'}, {"count", required_argument, NULL, 'n'},
-	{"size", required_argument, NULL, 's'},    {"batch", required_argument, NULL, 'b'},
+	{"address", required_argument, NULL, 'a'}, {"connect", required_argument, NULL, 'c'},
+	{"count", required_argument, NULL, 'n'},   {"size", required_argument, NULL, 's'},
+	{"buffers", required_argument, NULL, 'f'}, {"batch", required_argument, NULL, 'b'},
 	{"idle", required_argument, NULL, 'i'},    {"limit", required_argument, NULL, 'l'},
-	{"one-cq", no_argument, NULL, '1'},        {"sleep", no_argument, NULL, 'z'},
+	{"one-cq", no_argument, NULL, '1'},        {"credits", no_argument, NULL, 'r'},
+	{"sleep", no_argument, NULL, 'z'},         {"wait-in-poll", no_argument, NULL, 'w'},
 	{"spin", no_argument, NULL, 'p'},          {NULL, 0, NULL, 0},
 };
 
-static void usage(const char *program, const char *tests)
+static void __attribute__((noreturn)) usage(const char *program, const char *tests)
 {
 	fprintf(stderr,
-		"usage: %s TEST [--connect PORT] [--count N] [--size BYTES] [--batch N]\n"
-		"       [--idle N] [--limit SECONDS] [--one-cq] [--sleep] [--spin]\n"
+		"usage: %s TEST [--address ADDRESS] [--connect PORT] [--count N] [--size BYTES]\n"
+		"       [--buffers N] [--batch N] [--idle N] [--limit SECONDS] [--one-cq] "
+		"[--credits]\n"
+		"       [--sleep] [--wait-in-poll] [--spin]\n"
 		"TEST is one of: %s\n"
-		"Without --connect: listen on the loopback interface, and say where.\n",
+		"Without --connect: listen at the address, of the loopback interface unless told,\n"
+		"and say where.\n",
 		program, tests);
 	exit(2);
 }
@@ -41,13 +50,21 @@ static unsigned number(const char *text)
 	return (unsigned)value;
 }
 
-void options_parse(struct options *options, int argc, char **argv, const char *tests)
+static void options_parse(struct options *options, int argc, char **argv, const char *tests)
 {
 	int letter;
 
-	*options = (struct options){.count = 10000, .size = 64, .batch = 1, .limit = 60};
+	*options = (struct options){.address = "127.0.0.1",
+				    .count = 10000,
+				    .size = 64,
+				    .buffers = 1,
+				    .batch = 1,
+				    .limit = 60};
 	while ((letter = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
 		switch (letter) {
+		case 'a':
+			options->address = optarg;
+			break;
 		case 'c':
 			options->port = (int)number(optarg);
 			break;
@@ -56,6 +73,9 @@ void options_parse(struct options *options, int argc, char **argv, const char *t
 			break;
 		case 's':
 			options->size = number(optarg);
+			break;
+		case 'f':
+			options->buffers = number(optarg);
 			break;
 		case 'b':
 			options->batch = number(optarg);
@@ -68,6 +88,12 @@ void options_parse(struct options *options, int argc, char **argv, const char *t
 			break;
 		case '1':
 			options->one_cq = true;
+			break;
+		case 'r':
+			options->credits = true;
+			break;
+		case 'w':
+			options->waits_in_poll = true;
 			break;
 		case 'p':
 			options->spins = true;
@@ -83,6 +109,44 @@ void options_parse(struct options *options, int argc, char **argv, const char *t
 		usage(argv[0], tests);
 	options->test = argv[optind];
 	alarm(options->limit);
+}
+
+socklen_t options_address(const struct options *options, struct sockaddr_storage *out)
+{
+	const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
+				       .ai_socktype = SOCK_STREAM};
+	struct addrinfo *found;
+	socklen_t length;
+	char port[8];
+
+	errno = 0;
+	snprintf(port, sizeof(port), "%d", options->port);
+	if (getaddrinfo(options->address, port, &hints, &found))
+		die("--address takes an IP address");
+	length = found->ai_addrlen;
+	memcpy(out, found->ai_addr, length);
+	freeaddrinfo(found);
+	return length;
+}
+
+int run_test(const struct test *tests, int argc, char **argv)
+{
+	struct options options;
+	char names[128] = "";
+
+	for (const struct test *test = tests; test->name; test++)
+		snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s ", test->name);
+	options_parse(&options, argc, argv, names);
+	/* Fixed, or the samples' free() would change how what is measured later gets its memory. */
+	mallopt(M_MMAP_THRESHOLD, 128 << 10);
+	for (const struct test *test = tests; test->name; test++) {
+		if (strcmp(test->name, options.test) != 0)
+			continue;
+		test->run(&options);
+		printf("\n");
+		return 0;
+	}
+	usage(argv[0], names);
 }
 
 void die(const char *what)
@@ -102,9 +166,13 @@ uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-void say_listening(int port)
+void say_listening(const struct sockaddr *address)
 {
-	printf("listening %d\n", port);
+	in_port_t port = address->sa_family == AF_INET6
+				 ? ((const struct sockaddr_in6 *)(const void *)address)->sin6_port
+				 : ((const struct sockaddr_in *)(const void *)address)->sin_port;
+
+	printf("listening %d\n", ntohs(port));
 	fflush(stdout);
 }
 
@@ -117,6 +185,26 @@ unsigned rss_kib(void)
 		die("/proc/self/statm");
 	fclose(file);
 	return (unsigned)(resident * (sysconf(_SC_PAGESIZE) / 1024));
+}
+
+void print_idle_memory(const struct options *options, unsigned rss_kib_before)
+{
+	printf("idle_bytes=%.0f ", ((double)rss_kib() - rss_kib_before) * 1024 / options->idle);
+}
+
+void allow_descriptors(unsigned connections)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		die("getrlimit");
+	if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < connections + 64) {
+		errno = 0;
+		die("the limit of open files (ulimit -Hn) is too low for so many connections");
+	}
+	limit.rlim_cur = limit.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &limit))
+		die("setrlimit");
 }
 
 void samples_init(struct samples *samples, unsigned room)

@@ -6,24 +6,40 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #define BENCH_WARM_UP 10 /* one in so many of the iterations comes first, unmeasured */
 
 struct options {
 	const char *test;
-	int port;       /* to connect to; 0: listen */
-	unsigned count; /* messages */
-	size_t size;    /* bytes of each */
-	unsigned batch; /* messages per system call */
-	unsigned idle;  /* connections that say nothing */
-	unsigned limit; /* seconds, after which the program is ended */
-	bool one_cq;    /* sends and receives complete in one queue */
-	bool spins;     /* a plain TCP stream spins rather than blocks */
-	bool sleeps;    /* the side that waits for a stream sleeps rather than polls */
+	const char *address; /* of the server, as a number */
+	int port;            /* to connect to; 0: listen */
+	unsigned count;      /* messages */
+	size_t size;         /* bytes of each */
+	unsigned buffers;    /* that messages are sent from in turn */
+	unsigned batch;      /* messages per system call */
+	unsigned idle;       /* connections that say nothing */
+	unsigned limit;      /* seconds, after which the program is ended */
+	bool one_cq;         /* sends and receives complete in one queue */
+	bool credits;        /* a stream of messages never overtakes the receives */
+	bool spins;          /* a plain TCP stream spins rather than blocks */
+	bool sleeps;         /* the side that waits for a stream sleeps rather than polls */
+	bool waits_in_poll;  /* who sleeps does so in poll(), as an event loop would */
 };
 
-/* Leaves with a usage text if they make no sense. Starts the time limit. */
-void options_parse(struct options *options, int argc, char **argv, const char *tests);
+/* The server's, with the port to connect to or 0. Returns its length. */
+socklen_t options_address(const struct options *options, struct sockaddr_storage *out);
+
+struct test {
+	const char *name;
+	void (*run)(const struct options *options);
+};
+
+/*
+ * main() of a program: runs the one of @tests, up to one without a name, that is asked for, or
+ * leaves with a usage text. Starts the time limit.
+ */
+int run_test(const struct test *tests, int argc, char **argv);
 
 /* Leave with errno's text, or without if errno is 0. */
 void die(const char *what) __attribute__((noreturn));
@@ -31,9 +47,14 @@ void die(const char *what) __attribute__((noreturn));
 uint64_t now_ns(void);
 
 /* Tell whoever started this where to connect to. */
-void say_listening(int port);
+void say_listening(const struct sockaddr *address);
 
 unsigned rss_kib(void);
+/* Of each idle connection, with what there was before them. */
+void print_idle_memory(const struct options *options, unsigned rss_kib_before);
+
+/* A descriptor for each connection, and some for the rest. */
+void allow_descriptors(unsigned connections);
 
 /* ---- samples of round trips ---- */
 

@@ -2,14 +2,13 @@
 /* Two ends of a connection over verbs: latency, streams, and many connections at once. */
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/resource.h>
 
 #include "verbs_side.h"
 
 #define POLL_MOST    16
-#define SIGNAL_EVERY 32 /* sends of 64 bytes between two that complete */
-#define STREAM_DEPTH 16 /* long requests in flight */
+#define SIGNAL_EVERY 32               /* sends of 64 bytes between two that complete */
+#define STREAM_DEPTH 16               /* long requests in flight */
+#define GRANT        (RECV_DEPTH / 4) /* receives that are told of at a time (--credits) */
 
 static void open_side(struct side *side, const struct options *options, bool sleeps)
 {
@@ -23,12 +22,14 @@ static void open_side(struct side *side, const struct options *options, bool sle
 
 /* ---- ping-pong ---- */
 
-/* What one side has sent and received; both may complete in one queue. */
+/* What one side has sent and received, since it is open; both may complete in one queue. */
 struct progress {
 	unsigned sent;
 	unsigned sends_done; /* signaled ones */
 	unsigned received;
 	unsigned reposted; /* receives, while the answer is on its way */
+	unsigned granted;  /* times that the receiver of a stream told of GRANT receives */
+	unsigned answers;  /* to its parts that the sender has had */
 };
 
 static void take(struct progress *progress, const struct ibv_wc *wc, int count)
@@ -41,18 +42,27 @@ static void take(struct progress *progress, const struct ibv_wc *wc, int count)
 	}
 }
 
-/* Inline; one in SIGNAL_EVERY completes, and is waited for, so that the queue never fills. */
-static void send_small(struct side *side, struct progress *progress)
+static void repost(struct side *side, struct progress *progress)
 {
-	struct ibv_wc wc[POLL_MOST];
-	bool signaled = progress->sent++ % SIGNAL_EVERY == 0;
-	unsigned done = progress->sends_done;
-
-	side_post_send(side, IBV_WR_SEND, IBV_SEND_INLINE | (signaled ? IBV_SEND_SIGNALED : 0));
 	for (; progress->reposted < progress->received; progress->reposted++)
 		side_post_recv(side);
-	while (signaled && progress->sends_done == done)
+}
+
+/*
+ * Inline. One in SIGNAL_EVERY completes, and is waited for before the next such one, so that the
+ * queue never fills; not at once, as the peer may end the connection when it has had the last.
+ */
+static void send_small(struct side *side, struct progress *progress, size_t length)
+{
+	bool signaled = progress->sent % SIGNAL_EVERY == 0;
+	struct ibv_wc wc[POLL_MOST];
+
+	while (signaled && progress->sends_done < progress->sent / SIGNAL_EVERY)
 		take(progress, wc, side_poll(side->send_cq, wc, POLL_MOST));
+	progress->sent++;
+	side_post_send(side, IBV_WR_SEND, length,
+		       IBV_SEND_INLINE | (signaled ? IBV_SEND_SIGNALED : 0));
+	repost(side, progress);
 }
 
 static void await(struct side *side, struct progress *progress, unsigned received)
@@ -73,7 +83,7 @@ static void ask(struct side *side, const char *prefix)
 	for (unsigned i = 0; i < warm_up + count; i++) {
 		uint64_t begin = now_ns();
 
-		send_small(side, &progress);
+		send_small(side, &progress, side->options->size);
 		await(side, &progress, i + 1);
 		if (i >= warm_up)
 			samples_add(&samples, now_ns() - begin);
@@ -88,7 +98,7 @@ static void answer(struct side *side)
 
 	for (unsigned i = 0; i < side->options->count / BENCH_WARM_UP + side->options->count; i++) {
 		await(side, &progress, i + 1);
-		send_small(side, &progress);
+		send_small(side, &progress, side->options->size);
 	}
 }
 
@@ -114,22 +124,6 @@ static void ping_pong_sleeping(const struct options *options)
 	ping_pong(options, true);
 }
 
-/* A descriptor for each connection, and some for the rest. */
-static void allow_descriptors(unsigned connections)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit))
-		die("getrlimit");
-	if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < connections + 64) {
-		errno = 0;
-		die("the limit of open files (ulimit -Hn) is too low for so many connections");
-	}
-	limit.rlim_cur = limit.rlim_max;
-	if (setrlimit(RLIMIT_NOFILE, &limit))
-		die("setrlimit");
-}
-
 /* The lone connection first, then the same one among many that say nothing. */
 static void among_idle(const struct options *options)
 {
@@ -147,7 +141,7 @@ static void among_idle(const struct options *options)
 		before = rss_kib();
 		side_accept_idle(&side);
 	}
-	printf("idle_bytes=%.0f ", (rss_kib() - before) * 1024.0 / options->idle);
+	print_idle_memory(options, before);
 	if (options->port)
 		ask(&side, "");
 	else
@@ -165,7 +159,7 @@ static void post_stream(struct side *side, enum ibv_wr_opcode opcode, unsigned c
 
 	while (done < count) {
 		while (posted < count && posted - done < STREAM_DEPTH) {
-			side_post_send(side, opcode, IBV_SEND_SIGNALED);
+			side_post_send(side, opcode, side->options->size, IBV_SEND_SIGNALED);
 			posted++;
 		}
 		done += (unsigned)side_poll(side->send_cq, wc, POLL_MOST);
@@ -188,7 +182,7 @@ static void one_sided(const struct options *options, enum ibv_wr_opcode opcode)
 		begin = now_ns();
 		post_stream(&side, opcode, options->count);
 		print_rate(options->count, options->size, now_ns() - begin);
-		side_post_send(&side, IBV_WR_SEND, IBV_SEND_SIGNALED);
+		side_post_send(&side, IBV_WR_SEND, options->size, IBV_SEND_SIGNALED);
 		side_poll(side.send_cq, wc, POLL_MOST);
 	} else {
 		side_wait_recv(&side, wc, 1); /* behind it are flushed ones */
@@ -206,84 +200,89 @@ static void read_stream(const struct options *options)
 	one_sided(options, IBV_WR_RDMA_READ);
 }
 
-static void send_messages(struct side *side, unsigned count)
+static bool has_room(const struct progress *progress)
 {
-	unsigned posted = 0, left = SEND_DEPTH; /* room in the queue */
-	struct ibv_wc wc[POLL_MOST];
-
-	while (posted < count) {
-		if (!left)
-			left += SIGNAL_EVERY * (unsigned)side_poll(side->send_cq, wc, POLL_MOST);
-		posted++;
-		left--;
-		side_post_send(side, IBV_WR_SEND,
-			       IBV_SEND_INLINE |
-				       (posted % SIGNAL_EVERY ? 0u : (unsigned)IBV_SEND_SIGNALED));
-	}
-	while (left < SEND_DEPTH - posted % SIGNAL_EVERY)
-		left += SIGNAL_EVERY * (unsigned)side_poll(side->send_cq, wc, POLL_MOST);
-	/* The server answers when it has all. */
-	side_wait_recv(side, wc, 1);
-	side_post_recv(side);
+	return progress->sent - progress->sends_done * SIGNAL_EVERY < SEND_DEPTH;
 }
 
-static void receive_messages(struct side *side, unsigned count)
+static bool may_send(const struct side *side, const struct progress *progress)
 {
+	unsigned granted = (progress->received - progress->answers) * GRANT;
+
+	return !side->options->credits || progress->sent - granted < RECV_DEPTH;
+}
+
+/* @count messages; the server answers when it has all. */
+static void send_messages(struct side *side, struct progress *progress, unsigned count)
+{
+	size_t size = side->options->size;
+	unsigned flags = size > INLINE_MAX ? 0 : IBV_SEND_INLINE, last = progress->sent + count;
 	struct ibv_wc wc[POLL_MOST];
-	unsigned received = 0;
 
-	while (received < count) {
-		int got = side_wait_recv(side, wc, POLL_MOST);
-
-		for (int i = 0; i < got; i++)
-			side_post_recv(side);
-		received += (unsigned)got;
+	while (progress->sent < last) {
+		while (!has_room(progress))
+			take(progress, wc, side_poll(side->send_cq, wc, POLL_MOST));
+		while (!may_send(side, progress))
+			take(progress, wc, side_wait_recv(side, wc, POLL_MOST));
+		repost(side, progress);
+		progress->sent++;
+		side_post_send(side, IBV_WR_SEND, size,
+			       flags | (progress->sent % SIGNAL_EVERY ? 0 : IBV_SEND_SIGNALED));
 	}
-	side_post_send(side, IBV_WR_SEND, IBV_SEND_INLINE | IBV_SEND_SIGNALED);
-	side_poll(side->send_cq, wc, 1);
+	progress->answers++;
+	await(side, progress, progress->answers + (side->options->credits ? last / GRANT : 0));
+	repost(side, progress);
+}
+
+static void receive_messages(struct side *side, struct progress *progress, unsigned count)
+{
+	size_t short_size = side->options->size < INLINE_MAX ? side->options->size : INLINE_MAX;
+	unsigned last = progress->received + count;
+	struct ibv_wc wc[POLL_MOST];
+
+	while (progress->received < last) {
+		take(progress, wc, side_wait_recv(side, wc, POLL_MOST));
+		repost(side, progress);
+		for (; side->options->credits && progress->received / GRANT > progress->granted;
+		     progress->granted++)
+			send_small(side, progress, short_size);
+	}
+	send_small(side, progress, short_size);
 }
 
 static void send_stream(const struct options *options)
 {
 	unsigned warm_up = options->count / BENCH_WARM_UP;
+	struct progress progress = {0};
 	struct side side;
 	uint64_t begin;
 
 	open_side(&side, options, options->sleeps && !options->port);
 	if (options->port) {
-		send_messages(&side, warm_up);
+		send_messages(&side, &progress, warm_up);
 		begin = now_ns();
-		send_messages(&side, options->count);
+		send_messages(&side, &progress, options->count);
 		print_rate(options->count, options->size, now_ns() - begin);
 	} else {
-		receive_messages(&side, warm_up);
-		receive_messages(&side, options->count);
+		receive_messages(&side, &progress, warm_up);
+		receive_messages(&side, &progress, options->count);
 	}
 	side_close(&side);
 }
 
 /* ---- */
 
-static const struct {
-	const char *name;
-	void (*run)(const struct options *options);
-} tests[] = {
-	{"poll", ping_pong_polling}, {"sleep", ping_pong_sleeping}, {"idle", among_idle},
-	{"write", write_stream},     {"read", read_stream},         {"send", send_stream},
+static const struct test tests[] = {
+	{"poll", ping_pong_polling},
+	{"sleep", ping_pong_sleeping},
+	{"idle", among_idle},
+	{"write", write_stream},
+	{"read", read_stream},
+	{"send", send_stream},
+	{NULL, NULL},
 };
 
 int main(int argc, char **argv)
 {
-	struct options options;
-
-	options_parse(&options, argc, argv, "poll sleep idle write read send");
-	for (unsigned i = 0; i < sizeof(tests) / sizeof(*tests); i++) {
-		if (strcmp(tests[i].name, options.test) != 0)
-			continue;
-		tests[i].run(&options);
-		printf("\n");
-		return 0;
-	}
-	errno = 0;
-	die("there is no such test");
+	return run_test(tests, argc, argv);
 }

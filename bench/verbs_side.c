@@ -2,8 +2,8 @@
 /* One side of a pair: connecting, posting and waiting, by <rdma/rdma_cma.h> alone. */
 #include "verbs_side.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,14 +13,18 @@
 
 /* ---- events of connections ---- */
 
-/* To be acknowledged. */
+/* To be acknowledged. InfiniBand also tells when a connection that has ended is forgotten. */
 static struct rdma_cm_event *next_event(struct side *side)
 {
 	struct rdma_cm_event *event;
 
-	if (rdma_get_cm_event(side->events, &event))
-		die("rdma_get_cm_event");
-	return event;
+	for (;;) {
+		if (rdma_get_cm_event(side->events, &event))
+			die("rdma_get_cm_event");
+		if (event->event != RDMA_CM_EVENT_TIMEWAIT_EXIT)
+			return event;
+		rdma_ack_cm_event(event);
+	}
 }
 
 /* The next event must be this one. */
@@ -45,13 +49,12 @@ static void expect_and_ack(struct side *side, enum rdma_cm_event_type type)
 
 static void make_memory(struct side *side)
 {
-	size_t page = 4096;
+	size_t page = 4096, size = side->options->buffers * side->options->size;
 
-	if (posix_memalign((void **)&side->data, page,
-			   (side->options->size + page - 1) & ~(page - 1)))
+	if (posix_memalign((void **)&side->data, page, (size + page - 1) & ~(page - 1)))
 		die("memory");
-	memset(side->data, 1, side->options->size);
-	side->mr = ibv_reg_mr(side->pd, side->data, side->options->size,
+	memset(side->data, 1, size);
+	side->mr = ibv_reg_mr(side->pd, side->data, size,
 			      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 				      IBV_ACCESS_REMOTE_READ);
 	if (!side->mr)
@@ -85,7 +88,7 @@ static void make_queue_pair(struct side *side, struct rdma_cm_id *id, unsigned s
 			.max_recv_wr = receives,
 			.max_send_sge = 1,
 			.max_recv_sge = 1,
-			.max_inline_data = 64},
+			.max_inline_data = INLINE_MAX},
 		.qp_type = IBV_QPT_RC,
 	};
 
@@ -130,15 +133,15 @@ static void post_all_receives(struct side *side)
 
 void side_listen(struct side *side, const struct options *options, bool sleeps)
 {
-	struct sockaddr_in address = {.sin_family = AF_INET,
-				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_storage address;
 
+	options_address(options, &address);
 	*side = (struct side){.options = options, .events = rdma_create_event_channel()};
 	if (!side->events || rdma_create_id(side->events, &side->listener, NULL, RDMA_PS_TCP) ||
 	    rdma_bind_addr(side->listener, (struct sockaddr *)&address) ||
 	    rdma_listen(side->listener, BACKLOG))
 		die("rdma_listen");
-	say_listening(ntohs(rdma_get_src_port(side->listener)));
+	say_listening(rdma_get_local_addr(side->listener));
 	side->id = take_request(side);
 	make_shared(side, side->id->verbs, sleeps);
 	make_queue_pair(side, side->id, SEND_DEPTH, RECV_DEPTH);
@@ -183,11 +186,10 @@ void side_accept_idle(struct side *side)
 
 static struct rdma_cm_id *resolve(struct side *side)
 {
-	struct sockaddr_in address = {.sin_family = AF_INET,
-				      .sin_port = htons((uint16_t)side->options->port),
-				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_storage address;
 	struct rdma_cm_id *id;
 
+	options_address(side->options, &address);
 	if (rdma_create_id(side->events, &id, NULL, RDMA_PS_TCP) ||
 	    rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, RESOLVE_MS))
 		die("rdma_resolve_addr");
@@ -281,9 +283,19 @@ void side_close(struct side *side)
 
 /* ---- posting and waiting ---- */
 
+/* The offset of the next buffer of @turn. */
+static size_t next_buffer(const struct side *side, unsigned *turn)
+{
+	size_t offset = *turn * side->options->size;
+
+	if (++*turn == side->options->buffers)
+		*turn = 0;
+	return offset;
+}
+
 void side_post_recv(struct side *side)
 {
-	struct ibv_sge sge = {.addr = (uintptr_t)side->data,
+	struct ibv_sge sge = {.addr = (uintptr_t)side->data + next_buffer(side, &side->receives),
 			      .length = (uint32_t)side->options->size,
 			      .lkey = side->mr->lkey};
 	struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
@@ -293,10 +305,11 @@ void side_post_recv(struct side *side)
 		die("ibv_post_recv");
 }
 
-void side_post_send(struct side *side, enum ibv_wr_opcode opcode, unsigned flags)
+void side_post_send(struct side *side, enum ibv_wr_opcode opcode, size_t length, unsigned flags)
 {
-	struct ibv_sge sge = {.addr = (uintptr_t)side->data,
-			      .length = (uint32_t)side->options->size,
+	size_t offset = next_buffer(side, &side->sends);
+	struct ibv_sge sge = {.addr = (uintptr_t)side->data + offset,
+			      .length = (uint32_t)length,
 			      .lkey = side->mr->lkey};
 	struct ibv_send_wr wr = {
 		.wr_id = opcode,
@@ -304,7 +317,7 @@ void side_post_send(struct side *side, enum ibv_wr_opcode opcode, unsigned flags
 		.num_sge = 1,
 		.opcode = opcode,
 		.send_flags = flags,
-		.wr.rdma = {.remote_addr = side->remote.address, .rkey = side->remote.key},
+		.wr.rdma = {.remote_addr = side->remote.address + offset, .rkey = side->remote.key},
 	};
 	struct ibv_send_wr *bad;
 
@@ -334,22 +347,27 @@ int side_poll(struct ibv_cq *cq, struct ibv_wc *wc, int most)
 	return count;
 }
 
-static int wait_asleep(struct side *side, struct ibv_wc *wc, int most)
+static void await_event(struct side *side)
 {
+	struct pollfd fd = {.fd = side->channel->fd, .events = POLLIN};
 	struct ibv_cq *cq;
 	void *context;
+
+	if (side->options->waits_in_poll && poll(&fd, 1, -1) < 0)
+		die("poll");
+	if (ibv_get_cq_event(side->channel, &cq, &context))
+		die("ibv_get_cq_event");
+	ibv_ack_cq_events(cq, 1);
+	if (ibv_req_notify_cq(cq, 0))
+		die("ibv_req_notify_cq");
+}
+
+static int wait_asleep(struct side *side, struct ibv_wc *wc, int most)
+{
 	int count;
 
-	for (;;) {
-		count = ibv_poll_cq(side->recv_cq, most, wc);
-		if (count)
-			break;
-		if (ibv_get_cq_event(side->channel, &cq, &context))
-			die("ibv_get_cq_event");
-		ibv_ack_cq_events(cq, 1);
-		if (ibv_req_notify_cq(cq, 0))
-			die("ibv_req_notify_cq");
-	}
+	while (!(count = ibv_poll_cq(side->recv_cq, most, wc)))
+		await_event(side);
 	check(wc, count);
 	return count;
 }

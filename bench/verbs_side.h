@@ -10,6 +10,7 @@
 #define SEND_DEPTH 128
 #define RECV_DEPTH 512
 #define READ_DEPTH 16
+#define INLINE_MAX 64
 
 /* Where the server's memory is, told when the connection is accepted. */
 struct remote_memory {
@@ -27,8 +28,9 @@ struct side {
 	struct ibv_comp_channel *channel; /* of the receives; NULL: this side polls */
 	struct ibv_cq *send_cq, *recv_cq;
 	struct ibv_mr *mr;
-	uint8_t *data; /* options->size bytes */
-	struct remote_memory remote;
+	uint8_t *data;               /* options->buffers times options->size bytes */
+	struct remote_memory remote; /* as much */
+	unsigned sends, receives;    /* where in it the next one is, in buffers */
 };
 
 /* Either makes the connection that is measured. @sleeps: with a completion channel. */
@@ -43,11 +45,11 @@ void side_connect_idle(struct side *side);
 void side_close(struct side *side);
 
 void side_post_recv(struct side *side);
-void side_post_send(struct side *side, enum ibv_wr_opcode opcode, unsigned flags);
+void side_post_send(struct side *side, enum ibv_wr_opcode opcode, size_t length, unsigned flags);
 
 /* At least one completion of @cq, polling; their number, or leaves if one is bad. */
 int side_poll(struct ibv_cq *cq, struct ibv_wc *wc, int most);
-/* The same of receives, or asleep in ibv_get_cq_event while there is none: as the side was made. */
+/* The same of receives, or asleep until the completion channel tells: as the side was made. */
 int side_wait_recv(struct side *side, struct ibv_wc *wc, int most);
 
 #endif

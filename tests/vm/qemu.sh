@@ -50,7 +50,8 @@ is_running() {
 }
 
 end_process() {
-  if is_running "$1"; then kill -KILL "$1"; fi
+  # It may end by itself in between.
+  if is_running "$1"; then kill -KILL "$1" 2>/dev/null || true; fi
   wait "$1" 2>/dev/null || true
 }
 

@@ -221,6 +221,59 @@ static void test_fpdu_right_behind_the_reply_is_received(void **state)
 	visit_close(&visit);
 }
 
+/* ---- one who overlooks what comes right behind its reply, as siw can ---- */
+
+static void visit_talk_open(struct visit *visit)
+{
+	struct mpa_frame reply;
+
+	visit_open(visit);
+	reply = reply_to(visit);
+	stranger_say_frame(&visit->stranger, &reply);
+	side_await_established(&visit->side);
+}
+
+static void expect_empty_write(struct stranger *stranger)
+{
+	uint8_t header[FPDU_LENGTH_LEN + DDP_MAX_HEADER];
+	size_t len = ddp_put_tagged(header, RDMAP_WRITE, true, 1, 0, 0);
+
+	stranger_hear_fpdu(stranger, &fpdu);
+	assert_int_equal(fpdu.len, len);
+	assert_memory_equal(fpdu.bytes, header, len);
+}
+
+static void test_silent_peer_hears_empty_writes_until_it_speaks(void **state)
+{
+	struct visit visit;
+
+	(void)state;
+	visit_talk_open(&visit);
+	memset(visit.side.buf + 1024, 0x22, 40);
+	side_send(&visit.side, 2, 1024, 40);
+	cq_expect(visit.side.send_cq, 2, IBV_WC_SUCCESS);
+	stranger_expect_send(&visit.stranger, 40, 0x22);
+	expect_empty_write(&visit.stranger);
+	expect_empty_write(&visit.stranger);
+	fpdu_send(&fpdu, &visit.stranger, 24, 0x11);
+	stranger_say_fpdu(&visit.stranger, &fpdu);
+	cq_expect(visit.side.recv_cq, 1, IBV_WC_SUCCESS);
+	while (fd_is_readable(visit.stranger.fd, 0))
+		expect_empty_write(&visit.stranger); /* under way before it spoke */
+	assert_false(fd_is_readable(visit.stranger.fd, 900));
+	visit_close(&visit);
+}
+
+static void test_silent_peer_of_a_silent_program_hears_nothing(void **state)
+{
+	struct visit visit;
+
+	(void)state;
+	visit_talk_open(&visit);
+	assert_false(fd_is_readable(visit.stranger.fd, 400));
+	visit_close(&visit);
+}
+
 /* ---- ends ---- */
 
 /* Without a word: once more with revision 1, as one that knows no other may be there. */
@@ -305,6 +358,8 @@ int main(void)
 		cmocka_unit_test(test_reply_with_more_reads_than_ours_is_told_so),
 		cmocka_unit_test(test_reply_with_an_opening_that_was_not_offered_is_told_so),
 		cmocka_unit_test(test_fpdu_right_behind_the_reply_is_received),
+		cmocka_unit_test(test_silent_peer_hears_empty_writes_until_it_speaks),
+		cmocka_unit_test(test_silent_peer_of_a_silent_program_hears_nothing),
 		cmocka_unit_test(test_end_without_a_reply_is_tried_once_more),
 		cmocka_unit_test(test_end_without_a_reply_twice_is_a_reject),
 		cmocka_unit_test(test_end_at_any_byte_of_the_reply_is_a_reject),

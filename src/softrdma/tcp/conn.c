@@ -18,7 +18,14 @@
 #include "conn.h"
 #include "held.h"
 
-#define SETTLE_MS 20 /* siw's receive side is not in place when its reply arrives */
+/*
+ * siw's receive side is not in place yet when its reply arrives, and what comes before it is lies
+ * in the socket until something else comes. Waiting a little mostly avoids that. Where it was too
+ * short, and the peer is silent, a nudge follows, and others after twice the time of the last.
+ */
+#define SETTLE_MS  20
+#define NUDGE_MS   100
+#define MAX_NUDGES 5
 #define FIRST_FPDU_MS                                                                              \
 	100 /* a foreign initiator that says nothing: its acceptor speaks first after all */
 #define RTR_MS    10000 /* it agreed to speak first */
@@ -214,9 +221,26 @@ static void on_timer(struct tcp_conn *conn, void (*action)(struct tcp_conn *conn
 	pthread_mutex_unlock(&qp->lock);
 }
 
+/* A foreign acceptor has replied, and has had time to get ready. Later: or has it not? */
+static void go_ahead(struct tcp_conn *conn)
+{
+	if (!conn->tx.open) {
+		tx_open(conn);
+	} else if (conn->heard) {
+		return;
+	} else {
+		tx_nudge(conn);
+		conn->nudges++;
+	}
+	if (conn_is_attached(conn) && conn->nudges < MAX_NUDGES)
+		progress_timer_arm(&conn->open_timer, NUDGE_MS << conn->nudges);
+}
+
 static void may_open(struct tcp_conn *conn)
 {
-	if (conn->initiator || !conn->rtr)
+	if (conn->initiator)
+		go_ahead(conn);
+	else if (!conn->rtr)
 		tx_open(conn);
 	else
 		conn_fail(conn, TERM_MPA_RTR, false, NULL, IBV_WC_WR_FLUSH_ERR);

@@ -40,6 +40,7 @@ enum tx_phase { TX_HEAD, TX_DATA, TX_TAIL };
  */
 struct tx {
 	bool open;         /* FPDUs may be sent */
+	bool spoken;       /* and some have been */
 	bool full;         /* the socket takes no more until EPOLLOUT says so */
 	bool answers_next; /* whose turn it is, when both sends and answers wait */
 	uint8_t *stage;
@@ -126,9 +127,10 @@ struct tcp_conn {
 	bool initiator;
 	bool crc;
 	bool soft;
-	bool heard;    /* the first FPDU of the peer has come */
-	uint8_t rtr;   /* enum mpa_rtr that was agreed on, 0 for none */
-	bool rtr_read; /* our ready-to-receive read is unanswered */
+	bool heard;     /* the first FPDU of the peer has come */
+	uint8_t nudges; /* given to a peer that was silent */
+	uint8_t rtr;    /* enum mpa_rtr that was agreed on, 0 for none */
+	bool rtr_read;  /* our ready-to-receive read is unanswered */
 	uint16_t ird;
 	uint16_t ord;
 	size_t max_ulpdu;
@@ -181,6 +183,11 @@ void tx_unblock(struct tcp_conn *conn);
 bool tx_is_pending(const struct tcp_conn *conn);
 /* Open the direction: say ready-to-receive if that was agreed, then what is queued. */
 void tx_open(struct tcp_conn *conn);
+/*
+ * An empty Write behind what was sent, if nothing else is under way. To the peer's program it means
+ * nothing. May end the connection.
+ */
+void tx_nudge(struct tcp_conn *conn);
 /* Whether something has to leave before the answer to a request that comes now. */
 bool tx_has_answers(const struct tcp_conn *conn);
 /* Answer a peer's read or atomic. -ENOMEM; -EPROTO: more than we agreed to hold. */

@@ -617,6 +617,7 @@ static ssize_t transmit(struct tcp_conn *conn)
 	if (region)
 		rc_region_put(region);
 	if (sent > 0) {
+		tx->spoken = true;
 		advance(tx, (size_t)sent);
 		if (!tx->left)
 			settle(conn);
@@ -683,6 +684,12 @@ bool tx_run(struct tcp_conn *conn)
 
 /* ---- the first and the last FPDU ---- */
 
+/* A key other than 0: some hardware refuses that even where nothing is written. */
+static size_t put_empty_write(uint8_t *header)
+{
+	return ddp_put_tagged(header, RDMAP_WRITE, true, 1, 0, 0);
+}
+
 static void add_ready_to_receive(struct tcp_conn *conn)
 {
 	uint8_t header[FPDU_LENGTH_LEN + DDP_MAX_HEADER] = {0};
@@ -690,7 +697,7 @@ static void add_ready_to_receive(struct tcp_conn *conn)
 	size_t len = FPDU_LENGTH_LEN; /* an empty FPDU */
 
 	if (conn->rtr == MPA_RTR_WRITE) {
-		len = ddp_put_tagged(header, RDMAP_WRITE, true, 1, 0, 0);
+		len = put_empty_write(header);
 	} else if (conn->rtr == MPA_RTR_READ) {
 		len = ddp_put_read_request(header, conn->tx.request_msn++, &nothing);
 		conn->rtr_read = true;
@@ -706,6 +713,18 @@ void tx_open(struct tcp_conn *conn)
 	conn->tx.open = true;
 	if (conn->initiator && conn->rtr)
 		add_ready_to_receive(conn);
+	tx_run(conn);
+}
+
+void tx_nudge(struct tcp_conn *conn)
+{
+	uint8_t header[FPDU_LENGTH_LEN + DDP_MAX_HEADER];
+
+	if (!conn->tx.spoken || conn->tx.left || conn->tx.phase != TX_HEAD)
+		return;
+	log_info("%s: the peer is silent: sent an empty Write", conn->name);
+	reset_burst(&conn->tx);
+	add_fpdu(conn, header, put_empty_write(header), NULL, 0, 0, 0);
 	tx_run(conn);
 }
 

@@ -8,7 +8,12 @@ server_command() {
   local program crc revision options
   IFS=: read -r program crc revision options <<<"$1"
   case $program in
-    rping) command=(rping -s -v -C 10 -a "$2" -p "$3") ;;
+    rping)
+      command=(rping -s -v -C 10 -a "$2" -p "$3")
+      # Revision 1 carries no read depths, and siw reports none as 0. rping accepts with what is reported, and then cannot
+      # read; with a queue pair of its own making (-q) it accepts with depths of its own.
+      if [[ $revision == 1 ]]; then command+=(-q); fi
+      ;;
     rdma) command=(rdma_server -s "$2" -p "$3") ;;
     ib_*) command=("$program" -R -F -n 100 -p "$3" $options) ;;
   esac

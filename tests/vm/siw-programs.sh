@@ -37,3 +37,9 @@ softrdma_settings() {
   IFS=: read -r program crc revision options <<<"$1"
   settings=(SOFTRDMA=on SOFTRDMA_LOG=info "SOFTRDMA_CRC=$crc" "SOFTRDMA_MPA=$revision")
 }
+
+# ended_well STATUS LOG: or by rping's own race: it closes the event channel while its other thread reads that, which
+# ends the program. Whether all had been done by then is to be checked.
+ended_well() {
+  (($1 == 0)) || grep -qx 'rdma_get_cm_event: Bad file descriptor' "$2"
+}

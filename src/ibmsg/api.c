@@ -165,7 +165,7 @@ int ibmsg_listen(ibmsg_event_loop *event_loop, ibmsg_socket *socket, char *ip, s
 		freeaddrinfo(addresses);
 		error = IBMSG_CLOSED;
 	} else {
-		error = cm_listen(loop, socket, addresses, max_connections);
+		error = cm_listen(loop, socket, addresses, any, max_connections);
 	}
 	loop_unlock(loop);
 	return error;
@@ -353,7 +353,7 @@ static int get_address(const ibmsg_socket *socket, bool local, struct sockaddr_s
 	loop = socket_private(socket)->loop;
 	loop_lock(loop);
 	if (socket_private(socket)->listener)
-		id = socket_private(socket)->listener->id;
+		id = socket_private(socket)->listener->ids[0];
 	else if (conn_of(socket))
 		id = conn_of(socket)->id;
 	if (id) {

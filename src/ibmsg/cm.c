@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "../common/log.h"
 #include "internal.h"
@@ -17,21 +16,9 @@
 
 /* ---- names and addresses ---- */
 
-/* With IPv6, one listener takes both. */
-static int family_for_all(void)
-{
-	int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	if (fd < 0)
-		return AF_INET;
-	close(fd);
-	return AF_INET6;
-}
-
 int cm_resolve(const char *host, unsigned short port, struct addrinfo **out)
 {
 	const struct addrinfo hints = {
-		.ai_family = host ? AF_UNSPEC : family_for_all(),
 		.ai_socktype = SOCK_STREAM,
 		.ai_flags = AI_NUMERICSERV | (host ? 0 : AI_PASSIVE),
 	};
@@ -221,43 +208,76 @@ static void established(struct conn *conn, const struct rdma_conn_param *param)
 
 /* ---- the listener ---- */
 
-int cm_listen(struct loop *loop, ibmsg_socket *socket, struct addrinfo *addresses, int backlog)
+static void set_port(struct sockaddr *addr, uint16_t port)
+{
+	if (addr->sa_family == AF_INET6)
+		((struct sockaddr_in6 *)addr)->sin6_port = port;
+	else
+		((struct sockaddr_in *)addr)->sin_port = port;
+}
+
+/* One more address of a listener, at the port of those before. */
+static int add_address(struct listener *listener, struct sockaddr *addr, int backlog)
+{
+	struct rdma_cm_id *id;
+	int only = 1, error = IBMSG_OK;
+
+	if (rdma_create_id(listener->loop->channel, &id, listener, RDMA_PS_TCP)) {
+		log_error("cannot create an id: %s", strerror(errno));
+		return IBMSG_CREATE_ID_FAILED;
+	}
+	/* Devices differ in whether an IPv6 listener takes IPv4 too: so it never does. */
+	if (addr->sa_family == AF_INET6)
+		rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof(only));
+	if (listener->num_ids)
+		set_port(addr, rdma_get_src_port(listener->ids[0]));
+	if (rdma_bind_addr(id, addr))
+		error = IBMSG_BIND_FAILED;
+	else if (rdma_listen(id, backlog))
+		error = IBMSG_LISTEN_FAILED;
+	if (error) {
+		log_at(listener->num_ids ? LOG_INFO : LOG_ERROR, "cannot listen: %s",
+		       strerror(errno));
+		rdma_destroy_id(id);
+		return error;
+	}
+	listener->ids[listener->num_ids++] = id;
+	return IBMSG_OK;
+}
+
+int cm_listen(struct loop *loop, ibmsg_socket *socket, struct addrinfo *addresses, bool all,
+	      int backlog)
 {
 	struct listener *listener = calloc(1, sizeof(*listener));
 	int error = IBMSG_ALLOC_FAILED;
 
 	if (!listener)
-		goto undo_addresses;
+		goto out;
 	listener->loop = loop;
 	listener->socket = socket;
-	error = IBMSG_CREATE_ID_FAILED;
-	if (rdma_create_id(loop->channel, &listener->id, listener, RDMA_PS_TCP))
-		goto undo_listener;
-	error = IBMSG_BIND_FAILED;
-	if (rdma_bind_addr(listener->id, addresses->ai_addr))
-		goto undo_id;
-	error = IBMSG_LISTEN_FAILED;
-	if (rdma_listen(listener->id, backlog))
-		goto undo_id;
-	freeaddrinfo(addresses);
+	for (const struct addrinfo *at = addresses; at && listener->num_ids < LISTENER_IDS;
+	     at = at->ai_next) {
+		error = add_address(listener, at->ai_addr, backlog);
+		if (!all)
+			break;
+	}
+	if (!listener->num_ids) {
+		free(listener);
+		goto out;
+	}
+	error = IBMSG_OK;
 	list_add_tail(&loop->listeners, &listener->link);
 	socket_private(socket)->listener = listener;
-	socket->cmid = listener->id;
-	return IBMSG_OK;
-
-undo_id:
-	log_error("cannot listen: %s", strerror(errno));
-	rdma_destroy_id(listener->id);
-undo_listener:
-	free(listener);
-undo_addresses:
+	socket->cmid = listener->ids[0];
+out:
 	freeaddrinfo(addresses);
 	return error;
 }
 
 void cm_close_listener(struct listener *listener)
 {
-	rdma_destroy_id(listener->id);
+	for (unsigned i = 0; i < listener->num_ids; i++)
+		rdma_destroy_id(listener->ids[i]);
 	list_del(&listener->link);
 	socket_private(listener->socket)->listener = NULL;
 	listener->socket->cmid = NULL;
@@ -268,9 +288,13 @@ static struct listener *find_listener(struct loop *loop, const struct rdma_cm_id
 {
 	struct list *pos;
 
-	list_for_each (pos, &loop->listeners)
-		if (container_of(pos, struct listener, link)->id == id)
-			return container_of(pos, struct listener, link);
+	list_for_each (pos, &loop->listeners) {
+		struct listener *listener = container_of(pos, struct listener, link);
+
+		for (unsigned i = 0; i < listener->num_ids; i++)
+			if (listener->ids[i] == id)
+				return listener;
+	}
 	return NULL;
 }
 
@@ -456,8 +480,7 @@ static void conn_event(struct conn *conn, enum rdma_cm_event_type type, int stat
 		disconnected(conn);
 		break;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
-		if (conn->device)
-			conn->device->removed = true;
+		device_removed(conn->loop, conn->id->verbs);
 		conn_close(conn, IBMSG_DEVICE_REMOVED);
 		break;
 	default:
@@ -465,13 +488,15 @@ static void conn_event(struct conn *conn, enum rdma_cm_event_type type, int stat
 	}
 }
 
-static void listener_event(struct listener *listener, enum rdma_cm_event_type type)
+static void listener_event(struct listener *listener, const struct rdma_cm_id *id,
+			   enum rdma_cm_event_type type)
 {
 	ibmsg_socket *socket = listener->socket;
 
 	if (type != RDMA_CM_EVENT_DEVICE_REMOVAL)
 		return;
 	log_error("a listener ends: its device was removed");
+	device_removed(listener->loop, id->verbs);
 	cm_close_listener(listener);
 	socket->error = IBMSG_DEVICE_REMOVED;
 	set_socket_status(socket, IBMSG_ERROR);
@@ -509,7 +534,7 @@ bool cm_dispatch(struct loop *loop)
 			least(least(MAX_READS, param.initiator_depth), param.responder_resources);
 		requested(loop, id, &request);
 	} else if (listener) {
-		listener_event(listener, type);
+		listener_event(listener, id, type);
 	} else {
 		conn_event(id->context, type, status, &param);
 	}

@@ -213,6 +213,17 @@ int device_get(struct loop *loop, struct ibv_context *verbs, struct device **out
 	return 0;
 }
 
+void device_removed(struct loop *loop, const struct ibv_context *verbs)
+{
+	struct device *device = device_find(loop, verbs);
+
+	if (!device)
+		return;
+	device->removed = true;
+	if (!device->users)
+		device_free(device);
+}
+
 /* A device without connections stays until the loop ends, unless it is gone: the next may come. */
 void device_put(struct device *device, struct cq *cq)
 {

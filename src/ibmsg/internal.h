@@ -36,6 +36,7 @@
 #define RECV_DEPTH       (MAX_WINDOW + CONTROL_RECEIVES)
 #define RECV_BYTES       (PROTO_HEADER_LEN + SLOT_BYTES)
 #define QP_BUCKETS       256
+#define LISTENER_IDS     2 /* for both families */
 
 /* ---- objects ---- */
 
@@ -166,7 +167,8 @@ struct conn {
 struct listener {
 	struct loop *loop;
 	ibmsg_socket *socket;
-	struct rdma_cm_id *id;
+	struct rdma_cm_id *ids[LISTENER_IDS];
+	unsigned num_ids;
 	struct list link;
 };
 
@@ -284,6 +286,8 @@ static inline void set_buffer_status(ibmsg_buffer *msg, enum ibmsg_buffer_status
 int device_get(struct loop *loop, struct ibv_context *verbs, struct device **device,
 	       struct cq **cq);
 void device_put(struct device *device, struct cq *cq);
+/* It is gone: nothing new is done with it, and it is let go with its last connection. */
+void device_removed(struct loop *loop, const struct ibv_context *verbs);
 /* No connection uses it; messages that are out stay valid. */
 void device_free(struct device *device);
 /* The channel is readable. Whether anything was done. */
@@ -299,7 +303,9 @@ int cm_resolve(const char *host, unsigned short port, struct addrinfo **out);
 /* Take @addresses over. */
 int cm_connect(struct loop *loop, ibmsg_socket *socket, struct addrinfo *addresses,
 	       const void *user_data, size_t len);
-int cm_listen(struct loop *loop, ibmsg_socket *socket, struct addrinfo *addresses, int backlog);
+/* @all: at each of them, not just the first. */
+int cm_listen(struct loop *loop, ibmsg_socket *socket, struct addrinfo *addresses, bool all,
+	      int backlog);
 int cm_accept(ibmsg_connection_request *request, ibmsg_socket *socket, const void *user_data,
 	      size_t len);
 int cm_reject(ibmsg_connection_request *request, const void *reason, size_t len);

@@ -2,14 +2,19 @@
 # and a CMake package, and a proof that its public headers compile alone.
 include(CMakePackageConfigHelpers)
 
-# ibmsg_shared_library(NAME SOVERSION n MAP file [HEADERS ...] [DESCRIPTION text] [REQUIRES pc...])
+# ibmsg_shared_library(NAME SOVERSION n MAP file [HEADERS ...] [DESCRIPTION text] [REQUIRES pc...] [USES library...])
+# USES names libraries of this project that it needs.
 # The target NAME exists already (its sources and links are its folder's own affair).
 function(ibmsg_shared_library name)
-  cmake_parse_arguments(ARG "" "SOVERSION;MAP;DESCRIPTION" "HEADERS;REQUIRES" ${ARGN})
+  cmake_parse_arguments(ARG "" "SOVERSION;MAP;DESCRIPTION" "HEADERS;REQUIRES;USES" ${ARGN})
   set_target_properties(${name} PROPERTIES
     VERSION ${PROJECT_VERSION}
     SOVERSION ${ARG_SOVERSION}
     LINK_DEPENDS ${ARG_MAP})
+  if(ARG_USES)
+    # They are installed side by side: found there by the linker and at run time, wherever that is.
+    set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN")
+  endif()
   target_link_options(${name} PRIVATE
     -Wl,--version-script=${ARG_MAP} -Wl,-z,defs -Wl,-z,now -Wl,-z,relro)
   if(IBMSG_SANITIZE MATCHES "address|thread" AND CMAKE_C_COMPILER_ID MATCHES "Clang")
@@ -35,7 +40,14 @@ function(ibmsg_shared_library name)
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
   set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/${name})
-  install(EXPORT ${name}Targets NAMESPACE ibmsg:: DESTINATION ${package_dir} FILE ${name}Config.cmake)
+  install(EXPORT ${name}Targets NAMESPACE ibmsg:: DESTINATION ${package_dir} FILE ${name}Targets.cmake)
+  set(config "include(CMakeFindDependencyMacro)\n")
+  foreach(library IN LISTS ARG_USES)
+    string(APPEND config "find_dependency(${library})\n")
+  endforeach()
+  string(APPEND config "include(\"\${CMAKE_CURRENT_LIST_DIR}/${name}Targets.cmake\")\n")
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}Config.cmake "${config}")
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}Config.cmake DESTINATION ${package_dir})
   write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/${name}ConfigVersion.cmake
     COMPATIBILITY SameMajorVersion)
   install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}ConfigVersion.cmake DESTINATION ${package_dir})

@@ -275,16 +275,19 @@ int ibmsg_free_msg(ibmsg_buffer *msg)
 	return IBMSG_OK;
 }
 
-/* The bytes are in the block that the message was given. */
+/* The bytes are in the block that the message was given, behind room for a header. */
 static bool is_whole(ibmsg_buffer *msg)
 {
 	const struct block *block = buffer_private(msg)->block;
-	const uint8_t *data = msg->data;
+	const uint8_t *data = msg->data, *first, *end;
 
-	if (!block || data < block->base || (block->slot && data < block->base + PROTO_HEADER_LEN))
+	if (!block)
 		return false;
-	return msg->size <= (size_t)(block_bytes(block) + block->room - data) &&
-	       (block->slot || data == block->base);
+	first = block->slot ? block->base + PROTO_HEADER_LEN : block->base;
+	end = block_bytes(block) + block->room;
+	if (data < first || data > end || (!block->slot && data != first))
+		return false;
+	return msg->size <= (size_t)(end - data);
 }
 
 int ibmsg_post_send(ibmsg_socket *connection, ibmsg_buffer *msg)
@@ -298,7 +301,7 @@ int ibmsg_post_send(ibmsg_socket *connection, ibmsg_buffer *msg)
 	loop = socket_private(connection)->loop;
 	loop_lock(loop);
 	conn = socket_private(connection)->conn;
-	if (!conn || conn->closing || conn->doom)
+	if (!conn || conn->closing || conn->doom || conn->state == CONN_CLOSED)
 		error = IBMSG_NOT_CONNECTED;
 	else if (buffer_private(msg)->conn)
 		error = IBMSG_BUSY;

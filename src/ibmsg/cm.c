@@ -94,6 +94,15 @@ static void end_attempt(struct conn *conn)
 	conn->device = NULL;
 }
 
+/* A name may have several addresses. */
+static bool next_address(struct conn *conn)
+{
+	if (!conn->connector || !conn->address->ai_next || conn->cancelled)
+		return false;
+	conn->address = conn->address->ai_next;
+	return true;
+}
+
 int cm_connect(struct loop *loop, ibmsg_socket *socket, struct addrinfo *addresses,
 	       const void *user_data, size_t len)
 {
@@ -108,9 +117,12 @@ int cm_connect(struct loop *loop, ibmsg_socket *socket, struct addrinfo *address
 	conn->ours.user_len = (uint8_t)len;
 	if (len)
 		memcpy(conn->ours.user, user_data, len);
-	error = begin_attempt(conn);
+	do {
+		error = begin_attempt(conn);
+		if (error)
+			end_attempt(conn);
+	} while (error && next_address(conn));
 	if (error) {
-		end_attempt(conn);
 		conn_free(conn);
 		return error;
 	}
@@ -119,11 +131,10 @@ int cm_connect(struct loop *loop, ibmsg_socket *socket, struct addrinfo *address
 	return IBMSG_OK;
 }
 
-/* A name may have several addresses: on with the next, if there is one. */
+/* On with the next address, if there is one. */
 static void attempt_failed(struct conn *conn, int error)
 {
-	while (conn->connector && conn->address && conn->address->ai_next && !conn->cancelled) {
-		conn->address = conn->address->ai_next;
+	while (next_address(conn)) {
 		end_attempt(conn);
 		conn->state = CONN_RESOLVING;
 		if (!begin_attempt(conn))

@@ -213,6 +213,23 @@ int device_get(struct loop *loop, struct ibv_context *verbs, struct device **out
 	return 0;
 }
 
+uint64_t device_arriving_elsewhere(const struct device *device)
+{
+	uint64_t bytes = 0;
+	struct list *pos;
+
+	list_for_each (pos, &device->loop->devices) {
+		struct device *other = container_of(pos, struct device, link);
+
+		if (other == device)
+			continue;
+		pthread_mutex_lock(&other->pool->lock);
+		bytes += other->pool->arriving;
+		pthread_mutex_unlock(&other->pool->lock);
+	}
+	return bytes;
+}
+
 void device_removed(struct loop *loop, const struct ibv_context *verbs)
 {
 	struct device *device = device_find(loop, verbs);

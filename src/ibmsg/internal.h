@@ -286,6 +286,8 @@ static inline void set_buffer_status(ibmsg_buffer *msg, enum ibmsg_buffer_status
 int device_get(struct loop *loop, struct ibv_context *verbs, struct device **device,
 	       struct cq **cq);
 void device_put(struct device *device, struct cq *cq);
+/* Bytes for arriving messages on the loop's other devices. */
+uint64_t device_arriving_elsewhere(const struct device *device);
 /* It is gone: nothing new is done with it, and it is let go with its last connection. */
 void device_removed(struct loop *loop, const struct ibv_context *verbs);
 /* No connection uses it; messages that are out stay valid. */

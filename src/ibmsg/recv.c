@@ -11,10 +11,12 @@
 
 /* ---- receives ---- */
 
+/* What this device's share may be, beside what the loop's others have. */
 static uint64_t most_arriving(const struct conn *conn)
 {
-	/* The first receives are posted in any case, and those for control messages. */
-	return conn->state == CONN_OPEN ? conn->loop->max_memory : UINT64_MAX;
+	uint64_t others = device_arriving_elsewhere(conn->device);
+
+	return conn->loop->max_memory > others ? conn->loop->max_memory - others : 0;
 }
 
 static unsigned data_wanted(const struct conn *conn)
@@ -72,7 +74,9 @@ int recv_fill(struct conn *conn)
 		conn->owed_control += (unsigned)count;
 	}
 	while (data_wanted(conn)) {
-		count = post_receives(conn, data_wanted(conn), most_arriving(conn));
+		count = post_receives(conn, data_wanted(conn),
+				      /* The first are posted in any case. */
+				      conn->state == CONN_OPEN ? most_arriving(conn) : UINT64_MAX);
 		if (count < 0)
 			return count;
 		if (!count)
@@ -217,7 +221,7 @@ static struct block *room_for_offer(struct conn *conn, const struct proto_messag
 	*why = PROTO_NO_MEMORY;
 	/* What a slot could take comes in one all the same if it is short. */
 	block = pool_get_arriving(conn->device->pool, size > SLOT_BYTES ? size : SLOT_BYTES + 1,
-				  conn->loop->max_memory);
+				  most_arriving(conn));
 	if (!block)
 		return NULL;
 	block->msg.size = size;

@@ -310,7 +310,10 @@ static void send_next(struct conn *conn, struct batch *batch)
 {
 	ibmsg_buffer *msg = buffer_of(conn->queue.next);
 
-	if (conn->peer == PEER_ORIGINAL) {
+	if (buffer_private(msg)->block->pool != conn->device->pool) {
+		/* It was posted while another address of the peer was tried, by another device. */
+		finish(conn, msg, IBMSG_MEMORY_REGISTRATION_FAILED);
+	} else if (conn->peer == PEER_ORIGINAL) {
 		send_bare(conn, batch, msg);
 	} else if (buffer_private(msg)->block->slot) {
 		list_del(&buffer_private(msg)->link);

@@ -145,18 +145,22 @@ static int open_memory(struct device *device)
 	return open_words(device, pd);
 }
 
-static int device_new(struct loop *loop, struct ibv_context *verbs, struct device **out)
+/* NULL, and why in *@error. */
+static struct device *device_new(struct loop *loop, struct ibv_context *verbs, int *error)
 {
 	struct ibv_device_attr attr;
 	struct device *device;
-	int error;
 
-	error = ibv_query_device(verbs, &attr);
-	if (error)
-		return -abs(error);
+	*error = ibv_query_device(verbs, &attr);
+	if (*error) {
+		*error = *error > 0 ? -*error : *error;
+		return NULL;
+	}
 	device = calloc(1, sizeof(*device));
-	if (!device)
-		return -ENOMEM;
+	if (!device) {
+		*error = -ENOMEM;
+		return NULL;
+	}
 	device->loop = loop;
 	device->verbs = verbs;
 	device->iwarp = verbs->device->transport_type == IBV_TRANSPORT_IWARP;
@@ -168,16 +172,15 @@ static int device_new(struct loop *loop, struct ibv_context *verbs, struct devic
 		device->max_reads = MAX_READS;
 	list_init(&device->cqs);
 	list_add_tail(&loop->devices, &device->link);
-	error = open_memory(device);
-	if (!error)
-		error = open_channel(device);
-	if (error) {
+	*error = open_memory(device);
+	if (!*error)
+		*error = open_channel(device);
+	if (*error) {
 		device_free(device);
-		return error;
+		return NULL;
 	}
 	log_info("using %s", ibv_get_device_name(verbs->device));
-	*out = device;
-	return 0;
+	return device;
 }
 
 static struct device *device_find(struct loop *loop, const struct ibv_context *verbs)
@@ -196,9 +199,11 @@ static struct device *device_find(struct loop *loop, const struct ibv_context *v
 int device_get(struct loop *loop, struct ibv_context *verbs, struct device **out, struct cq **cq)
 {
 	struct device *device = device_find(loop, verbs);
-	int error = device ? 0 : device_new(loop, verbs, &device);
+	int error;
 
-	if (error)
+	if (!device)
+		device = device_new(loop, verbs, &error);
+	if (!device)
 		return error;
 	*cq = cq_with_room(device);
 	if (!*cq) {

@@ -378,18 +378,21 @@ void recv_early(struct conn *conn)
 	}
 }
 
+static void drop_list(struct list *list)
+{
+	while (!list_is_empty(list)) {
+		struct block *block = list_first(list, struct block, link);
+
+		list_del(&block->link);
+		block_put(block);
+	}
+}
+
 void recv_drop_all(struct conn *conn)
 {
-	struct list *const lists[] = {&conn->receives, &conn->early, &conn->arrivals};
-
 	list_init(&conn->reading);
-	for (unsigned i = 0; i < sizeof(lists) / sizeof(*lists); i++) {
-		while (!list_is_empty(lists[i])) {
-			struct block *block = list_first(lists[i], struct block, link);
-
-			list_del(&block->link);
-			block_put(block);
-		}
-	}
+	drop_list(&conn->receives);
+	drop_list(&conn->early);
+	drop_list(&conn->arrivals);
 	conn->num_reads = 0;
 }

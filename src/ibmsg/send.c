@@ -47,18 +47,21 @@ void send_tell_finished(struct conn *conn)
 	}
 }
 
+static void fail_list(struct conn *conn, struct list *list, int error)
+{
+	while (!list_is_empty(list)) {
+		ibmsg_buffer *msg = buffer_of(list->next);
+
+		block_deregister(buffer_private(msg)->block);
+		finish(conn, msg, error);
+	}
+}
+
 void send_fail_all(struct conn *conn, int error)
 {
-	struct list *const lists[] = {&conn->in_flight, &conn->offered, &conn->queue};
-
-	for (unsigned i = 0; i < sizeof(lists) / sizeof(*lists); i++) {
-		while (!list_is_empty(lists[i])) {
-			ibmsg_buffer *msg = buffer_of(lists[i]->next);
-
-			block_deregister(buffer_private(msg)->block);
-			finish(conn, msg, error);
-		}
-	}
+	fail_list(conn, &conn->in_flight, error);
+	fail_list(conn, &conn->offered, error);
+	fail_list(conn, &conn->queue, error);
 	conn->num_offered = 0;
 }
 

@@ -15,6 +15,7 @@
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 static enum log_level limit = LOG_WARN;
+static bool original; /* the lines as the original ibmsg wrote them; it had no levels */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void read_environment(void)
@@ -24,12 +25,23 @@ static void read_environment(void)
 	for (unsigned i = 0; wanted && i < sizeof(level_names) / sizeof(*level_names); i++)
 		if (!strcmp(wanted, level_names[i]))
 			limit = (enum log_level)i;
+	original = wanted && !strcmp(wanted, "original");
+	if (original)
+		limit = LOG_DEBUG;
 }
 
 bool log_is_on(enum log_level level)
 {
 	pthread_once(&once, read_environment);
-	return level <= limit;
+	return level <= limit && !(original && level == LOG_INFO);
+}
+
+/* Returns its length. */
+static int put_head(char *line, size_t size, enum log_level level)
+{
+	if (original)
+		return snprintf(line, size, "LOG: ");
+	return snprintf(line, size, LOG_NAME "[%d] %s: ", (int)getpid(), level_names[level]);
 }
 
 void log_line(enum log_level level, const char *format, ...)
@@ -39,7 +51,7 @@ void log_line(enum log_level level, const char *format, ...)
 	va_list args;
 	int head, body;
 
-	head = snprintf(line, sizeof(line), LOG_NAME "[%d] %s: ", (int)getpid(), level_names[level]);
+	head = put_head(line, sizeof(line), level);
 	va_start(args, format);
 	body = vsnprintf(line + head, sizeof(line) - (size_t)head, format, args);
 	va_end(args);

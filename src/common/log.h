@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Lines on stderr for the user of a library: SOFTRDMA_LOG, IBMSG_LOG=error|warn|info|debug, warn
- * unless told.
+ * unless told. IBMSG_LOG=original: the lines of the original ibmsg, warnings and errors, each
+ * behind "LOG: ".
  */
 #ifndef IBMSG_COMMON_LOG_H
 #define IBMSG_COMMON_LOG_H

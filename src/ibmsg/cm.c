@@ -69,6 +69,8 @@ static int error_of_errno(int error)
 
 static int begin_attempt(struct conn *conn)
 {
+	int error;
+
 	if (rdma_create_id(conn->loop->channel, &conn->id, conn, RDMA_PS_TCP)) {
 		conn->id = NULL;
 		log_error("cannot create an id: %s", strerror(errno));
@@ -76,8 +78,11 @@ static int begin_attempt(struct conn *conn)
 	}
 	conn->socket->cmid = conn->id;
 	if (rdma_resolve_addr(conn->id, NULL, conn->address->ai_addr, RESOLVE_MS)) {
+		error = error_of_errno(errno);
 		log_error("Could not resolve address: %s", strerror(errno));
-		return IBMSG_ADDRESS_RESOLUTION_FAILED;
+		return error == IBMSG_UNREACHABLE || error == IBMSG_NO_DEVICE
+			       ? error
+			       : IBMSG_ADDRESS_RESOLUTION_FAILED;
 	}
 	return IBMSG_OK;
 }
@@ -527,6 +532,8 @@ bool cm_dispatch(struct loop *loop)
 	if (rdma_get_cm_event(loop->channel, &event))
 		return false;
 	log_debug("EVENT: %s", rdma_event_str(event->event));
+	if (event->status)
+		log_info("%s, status %d", rdma_event_str(event->event), event->status);
 	type = event->event;
 	id = event->id;
 	status = event->status;

@@ -172,13 +172,20 @@ static int failed_error(const struct ibv_wc *wc)
 	}
 }
 
+/* Requests are flushed at every end: what kind of end it is, the CM will say. */
+static bool comes_by_cm(const struct conn *conn, const struct ibv_wc *wc)
+{
+	if (wc->status != IBV_WC_WR_FLUSH_ERR)
+		return false;
+	return conn->state != CONN_OPEN || conn->peer == PEER_ORIGINAL || conn_is_over(conn);
+}
+
 static void completed(struct conn *conn, const struct ibv_wc *wc)
 {
 	enum wr_kind kind = wr_kind(wc->wr_id);
 
 	if (wc->status != IBV_WC_SUCCESS) {
-		/* What has been said before the end counts: the end itself comes by the CM. */
-		if (!conn_is_over(conn))
+		if (!comes_by_cm(conn, wc))
 			conn_doom(conn, failed_error(wc));
 		return;
 	}

@@ -175,9 +175,10 @@ static int failed_error(const struct ibv_wc *wc)
 /* Requests are flushed at every end: what kind of end it is, the CM will say. */
 static bool comes_by_cm(const struct conn *conn, const struct ibv_wc *wc)
 {
-	if (wc->status != IBV_WC_WR_FLUSH_ERR)
-		return false;
-	return conn->state != CONN_OPEN || conn->peer == PEER_ORIGINAL || conn_is_over(conn);
+	if (conn_is_over(conn))
+		return true;
+	return wc->status == IBV_WC_WR_FLUSH_ERR &&
+	       (conn->state != CONN_OPEN || conn->peer == PEER_ORIGINAL);
 }
 
 static void completed(struct conn *conn, const struct ibv_wc *wc)

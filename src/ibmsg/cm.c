@@ -454,17 +454,16 @@ static int rejected_error(struct conn *conn, int status, const struct rdma_conn_
 /* What is in the CQ came before the end. */
 static void disconnected(struct conn *conn)
 {
-	bool bare;
-
 	while (conn->cq && loop_poll_cq(conn->cq))
 		continue;
-	bare = conn->peer == PEER_ORIGINAL && send_is_idle(conn);
-	if (conn_is_over(conn))
+	if (conn->parting || conn_is_over(conn))
 		conn_close(conn, IBMSG_OK);
+	else if (conn->doom)
+		conn_close(conn, conn->doom);
+	else if (conn->peer == PEER_ORIGINAL && send_is_idle(conn))
+		conn_close(conn, IBMSG_OK); /* it has no other way to say goodbye */
 	else
-		conn_close(conn, bare && !conn->doom ? IBMSG_OK
-				 : conn->doom        ? conn->doom
-						     : IBMSG_CONNECTION_LOST);
+		conn_close(conn, IBMSG_CONNECTION_LOST);
 }
 
 static void conn_event(struct conn *conn, enum rdma_cm_event_type type, int status,

@@ -8,6 +8,7 @@
 #include "internal.h"
 
 #define CLOSE_MS       10000 /* for the peer to answer the end */
+#define PART_MS        500   /* for the CM's last event, which not every device gives to both */
 #define CLOSE_PATIENCE 6     /* as many times, while it reads long messages */
 
 struct conn *conn_new(struct loop *loop, ibmsg_socket *socket, bool connector)
@@ -205,8 +206,8 @@ static void expired_while_closing(struct conn *conn)
 {
 	bool patient = !list_is_empty(&conn->offered) && conn->patience++ < CLOSE_PATIENCE;
 
-	if (conn_is_over(conn)) {
-		conn_close(conn, IBMSG_OK); /* but for a completion that never came */
+	if (conn->parting || conn_is_over(conn)) {
+		conn_close(conn, IBMSG_OK); /* but for an event or a completion that never came */
 		return;
 	}
 	if (!conn->heard && !patient) {
@@ -254,16 +255,22 @@ void conn_doom(struct conn *conn, int error)
 	loop_due(conn);
 }
 
+/* Nothing is left to be said. The CM's event is the last to come, if it comes. */
+static void part(struct conn *conn)
+{
+	conn->parting = true;
+	rdma_disconnect(conn->id);
+	timer_arm(conn->loop, &conn->timer, PART_MS);
+}
+
 void conn_check_end(struct conn *conn)
 {
-	if (!conn->closing || conn->state != CONN_OPEN)
-		return;
-	if (conn->peer == PEER_ORIGINAL) {
-		if (send_is_idle(conn))
-			conn_close(conn, IBMSG_OK);
-	} else if (conn_is_over(conn) && conn->seen_sent && !conn->controls) {
-		conn_close(conn, IBMSG_OK);
-	}
+	bool done = conn->peer == PEER_ORIGINAL
+			    ? send_is_idle(conn)
+			    : conn_is_over(conn) && conn->seen_sent && !conn->controls;
+
+	if (conn->closing && conn->state == CONN_OPEN && !conn->parting && done)
+		part(conn);
 }
 
 void conn_attend(struct conn *conn)
@@ -272,7 +279,7 @@ void conn_attend(struct conn *conn)
 		conn_close(conn, list_is_empty(&conn->queue) ? IBMSG_OK : IBMSG_CLOSED);
 		return;
 	}
-	if (!conn->doom && conn->state == CONN_OPEN) {
+	if (!conn->doom && conn->state == CONN_OPEN && !conn->parting) {
 		/* An answer leaves first; then receives, which may be worth a word of their own. */
 		send_pump(conn);
 		if (recv_fill(conn))

@@ -160,6 +160,7 @@ struct conn {
 	uint32_t word_key;
 	bool closing; /* no more is posted; the end is agreed on when all has arrived */
 	bool end_sent, seen_sent, end_received, seen_received;
+	bool parting; /* all is said: only the CM's event is waited for */
 
 	struct stats_count stats;
 };

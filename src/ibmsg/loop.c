@@ -175,7 +175,7 @@ static int failed_error(const struct ibv_wc *wc)
 /* Requests are flushed at every end: what kind of end it is, the CM will say. */
 static bool comes_by_cm(const struct conn *conn, const struct ibv_wc *wc)
 {
-	if (conn_is_over(conn))
+	if (conn->parting || conn_is_over(conn))
 		return true;
 	return wc->status == IBV_WC_WR_FLUSH_ERR &&
 	       (conn->state != CONN_OPEN || conn->peer == PEER_ORIGINAL);

@@ -143,7 +143,7 @@ static bool may_control(const struct conn *conn)
 static bool may_speak(const struct conn *conn)
 {
 	return conn->state == CONN_OPEN && conn->may_send && !conn->doom && !conn->hello_due &&
-	       conn->peer == PEER_IBMSG;
+	       !conn->parting && conn->peer == PEER_IBMSG;
 }
 
 static void send_hello(struct conn *conn)

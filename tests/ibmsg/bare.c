@@ -61,9 +61,27 @@ void bare_recv(struct side *side, uint64_t slot)
 	side_recv(side, slot, slot * BARE_SLOT, BARE_SLOT);
 }
 
-bool bare_send(struct side *side, const void *data, size_t len)
+/*
+ * siw's acceptor answers a request before it is ready to receive: what comes in between lies in its
+ * socket until something else comes. It has been seen to take 88 ms.
+ */
+static void nudge_siw(struct side *side)
 {
-	assert_true(len <= BARE_SEND);
+	static const int waits_ms[] = {20, 100, 300};
+	const char *device = getenv("IBMSG_DEVICE");
+
+	if (!device || strcmp(device, "siw") != 0)
+		return;
+	for (unsigned i = 0; i < ARRAY_SIZE(waits_ms); i++) {
+		/* It ends sooner if the connection does. */
+		if (fd_is_readable(side->channel->fd, waits_ms[i]))
+			return;
+		side_try(side, &(struct request){.opcode = IBV_WR_RDMA_WRITE});
+	}
+}
+
+static bool send_once(struct side *side, const void *data, size_t len)
+{
 	if (len)
 		memcpy(side->buf + BARE_SEND_AT, data, len);
 	if (side_try(side, &(struct request){.opcode = IBV_WR_SEND,
@@ -72,6 +90,19 @@ bool bare_send(struct side *side, const void *data, size_t len)
 					     .flags = IBV_SEND_SIGNALED}))
 		return false;
 	return cq_next(side->send_cq).status == IBV_WC_SUCCESS;
+}
+
+bool bare_send(struct side *side, const void *data, size_t len)
+{
+	static bool is_later;
+	bool has_left;
+
+	assert_true(len <= BARE_SEND);
+	has_left = send_once(side, data, len);
+	if (!is_later)
+		nudge_siw(side);
+	is_later = true;
+	return has_left;
 }
 
 /* A device may end a connection by its event alone, or by what it flushes alone. */
@@ -92,14 +123,12 @@ bool bare_next(struct side *side, struct bare_arrival *out)
 	return true;
 }
 
-void bare_await_disconnected(struct side *side)
+/* A peer that ends before it has heard that the connection is established may reject it, on rxe. */
+void bare_await_end(struct side *side)
 {
 	struct rdma_cm_event *event = cm_next(side->channel);
-	enum rdma_cm_event_type type = event->event;
 
-	rdma_ack_cm_event(event);
-	/* On InfiniBand, if the acceptor is gone before the CM's last word has reached it. */
-	if (type != RDMA_CM_EVENT_REJECTED ||
-	    side->id->verbs->device->transport_type != IBV_TRANSPORT_IB)
-		assert_int_equal(type, RDMA_CM_EVENT_DISCONNECTED);
+	if (event->event != RDMA_CM_EVENT_DISCONNECTED && event->event != RDMA_CM_EVENT_REJECTED)
+		fail_msg("%s instead of an end", rdma_event_str(event->event));
+	assert_int_equal(rdma_ack_cm_event(event), 0);
 }

@@ -30,6 +30,6 @@ void bare_recv(struct side *side, uint64_t slot);
 bool bare_send(struct side *side, const void *data, size_t len);
 /* Whether something came; false: the connection has ended. */
 bool bare_next(struct side *side, struct bare_arrival *out);
-void bare_await_disconnected(struct side *side);
+void bare_await_end(struct side *side);
 
 #endif

@@ -103,7 +103,7 @@ static void close_properly(struct side *side)
 	say_end(side, 0);
 	assert_true(hear(side, PROTO_END, &end));
 	say_end(side, PROTO_SEEN);
-	bare_await_disconnected(side);
+	bare_await_end(side);
 }
 
 /* ---- requests that are not understood ---- */
@@ -160,28 +160,28 @@ static void run_first_garbage(uint16_t port)
 	connect_without_hello(&visitor, port);
 	memset(garbage, 0xee, sizeof(garbage));
 	bare_send(&visitor, garbage, sizeof(garbage));
-	bare_await_disconnected(&visitor);
+	bare_await_end(&visitor);
 }
 
 static void run_data_before_hello(uint16_t port)
 {
 	connect_without_hello(&visitor, port);
 	say(&visitor, &(struct proto_message){.type = PROTO_DATA});
-	bare_await_disconnected(&visitor);
+	bare_await_end(&visitor);
 }
 
 static void run_end_before_hello(uint16_t port)
 {
 	connect_without_hello(&visitor, port);
 	say(&visitor, &(struct proto_message){.type = PROTO_END});
-	bare_await_disconnected(&visitor);
+	bare_await_end(&visitor);
 }
 
 static void run_hello_twice(uint16_t port)
 {
 	connect_properly(&visitor, port);
 	say_hello(&visitor);
-	bare_await_disconnected(&visitor);
+	bare_await_end(&visitor);
 }
 
 /* ---- messages that cannot be parsed ---- */
@@ -192,7 +192,7 @@ static void send_raw(uint16_t port, uint8_t first, size_t len)
 
 	connect_properly(&visitor, port);
 	bare_send(&visitor, bytes, len);
-	bare_await_disconnected(&visitor);
+	bare_await_end(&visitor);
 }
 
 static void run_empty(uint16_t port)
@@ -233,7 +233,7 @@ static void run_long_send(uint16_t port)
 	connect_properly(&visitor, port);
 	assert_true(granted.max_send < BARE_SEND);
 	bare_send(&visitor, bytes, granted.max_send + 1);
-	bare_await_disconnected(&visitor);
+	bare_await_end(&visitor);
 }
 
 /* ---- offers ---- */
@@ -291,7 +291,7 @@ static void run_wrong_key(uint16_t port)
 	offer = offer_of(&visitor, 100000);
 	offer.key ^= 0x5a5a00;
 	say(&visitor, &offer);
-	bare_await_disconnected(&visitor);
+	bare_await_end(&visitor);
 }
 
 static void run_offer_out_of_bounds(uint16_t port)
@@ -301,7 +301,7 @@ static void run_offer_out_of_bounds(uint16_t port)
 	connect_properly(&visitor, port);
 	offer = offer_of(&visitor, BARE_SEND + 1);
 	say(&visitor, &offer);
-	bare_await_disconnected(&visitor);
+	bare_await_end(&visitor);
 }
 
 /* ---- answers to offers ---- */
@@ -331,7 +331,7 @@ static void run_done_unknown(uint16_t port)
 {
 	connect_properly(&visitor, port);
 	say_done(&visitor, 12345);
-	bare_await_disconnected(&visitor);
+	bare_await_end(&visitor);
 }
 
 /* The other side has offered a message: see post_offer. */
@@ -343,7 +343,7 @@ static void run_done_twice(uint16_t port)
 	assert_true(hear(&visitor, PROTO_OFFER, &offer));
 	say_done(&visitor, offer.number);
 	say_done(&visitor, offer.number);
-	bare_await_disconnected(&visitor);
+	bare_await_end(&visitor);
 }
 
 /* As it may be: the later offer is answered first, the other one refused. */
@@ -370,7 +370,7 @@ static void run_done_strange(uint16_t port)
 	say(&visitor, &(struct proto_message){.type = PROTO_DONE,
 					      .number = offer.number,
 					      .status = (enum proto_status)77});
-	bare_await_disconnected(&visitor);
+	bare_await_end(&visitor);
 }
 
 /* ---- credits ---- */
@@ -391,7 +391,7 @@ static void run_credit_overflow(uint16_t port)
 		if (fd_is_readable(visitor.channel->fd, 0))
 			break;
 	}
-	bare_await_disconnected(&visitor);
+	bare_await_end(&visitor);
 }
 
 /* ---- ends ---- */
@@ -401,14 +401,14 @@ static void run_end_twice(uint16_t port)
 	connect_properly(&visitor, port);
 	say_end(&visitor, 0);
 	say_end(&visitor, 0);
-	bare_await_disconnected(&visitor);
+	bare_await_end(&visitor);
 }
 
 static void run_seen_without_end(uint16_t port)
 {
 	connect_properly(&visitor, port);
 	say_end(&visitor, PROTO_SEEN);
-	bare_await_disconnected(&visitor);
+	bare_await_end(&visitor);
 }
 
 static void run_data_after_end(uint16_t port)
@@ -416,7 +416,7 @@ static void run_data_after_end(uint16_t port)
 	connect_properly(&visitor, port);
 	say_end(&visitor, 0);
 	say(&visitor, &(struct proto_message){.type = PROTO_DATA});
-	bare_await_disconnected(&visitor);
+	bare_await_end(&visitor);
 }
 
 /* Says that it has seen all, and has not read what it was offered. */
@@ -441,7 +441,7 @@ static void run_dead_word(uint16_t port)
 	hello = hello_of(&visitor);
 	hello.key ^= 0x5a5a00;
 	say(&visitor, &hello);
-	bare_await_disconnected(&visitor);
+	bare_await_end(&visitor);
 }
 
 static const struct peer_role roles[] = {

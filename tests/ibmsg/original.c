@@ -64,7 +64,7 @@ static void answer_each(struct side *side)
 		bare_recv(side, 0);
 		bare_send(side, copy, arrival.len);
 	}
-	bare_await_disconnected(side);
+	bare_await_end(side);
 }
 
 static void run_client_answering(uint16_t port)
@@ -88,7 +88,7 @@ static void run_client_sending(uint16_t port)
 	fill(bytes, sizeof(bytes), 4);
 	assert_true(bare_send(&visitor, bytes, sizeof(bytes)));
 	assert_int_equal(rdma_disconnect(visitor.id), 0);
-	bare_await_disconnected(&visitor);
+	bare_await_end(&visitor);
 }
 
 /* More than the original ever managed. */
@@ -101,7 +101,7 @@ static void run_client_sending_many(uint16_t port)
 		fill(bytes, sizeof(bytes), i);
 		assert_true(bare_send(&visitor, bytes, i * 13 % (sizeof(bytes) + 1)));
 	}
-	bare_await_disconnected(&visitor);
+	bare_await_end(&visitor);
 }
 
 static const struct peer_role roles[] = {

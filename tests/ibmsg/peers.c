@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#define KEEPALIVE_MS 200
+#define KEEPALIVE_MS 800
 
 static volatile sig_atomic_t pipe_signals;
 

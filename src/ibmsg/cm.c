@@ -209,7 +209,7 @@ static uint8_t least(uint8_t ours, uint8_t theirs)
 static void established(struct conn *conn, const struct rdma_conn_param *param)
 {
 	if (conn->state != CONN_CONNECTING)
-		return; /* its hello was faster */
+		return;
 	if (conn->connector) {
 		conn->peer = proto_get_private(param->private_data, param->private_data_len,
 					       &conn->theirs);

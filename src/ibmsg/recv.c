@@ -272,9 +272,6 @@ static int take_hello(struct conn *conn, const struct proto_message *hello)
 	conn->word_address = hello->address;
 	conn->word_key = hello->key;
 	conn->may_send = true;
-	/* It may be faster than the CM's event. */
-	if (conn->state == CONN_CONNECTING)
-		conn_opened(conn);
 	return 0;
 }
 
@@ -343,8 +340,6 @@ static void take_bare(struct conn *conn, struct block *block, size_t len)
 		conn->posted_data--;
 	else
 		conn->posted_control--;
-	if (conn->state == CONN_CONNECTING)
-		conn_opened(conn);
 	block->msg.data = block_bytes(block) - PROTO_HEADER_LEN;
 	block->msg.size = len;
 	add_arrival(conn, block);
@@ -354,8 +349,8 @@ void recv_arrived(struct conn *conn, struct block *block, size_t len)
 {
 	conn->heard = true;
 	list_del(&block->link);
-	if (conn->connector && conn->state == CONN_CONNECTING) {
-		/* Who the peer is will be known with the CM's event. */
+	if (conn->state == CONN_CONNECTING) {
+		/* It is established with the CM's event, which also says who the peer is. */
 		block->msg.size = len;
 		list_add_tail(&conn->early, &block->link);
 		return;

@@ -80,8 +80,24 @@ static void nudge_siw(struct side *side)
 	}
 }
 
+/* A device may end a connection by its event alone, or by what it flushes alone. */
+static bool complete(struct side *side, struct ibv_cq *cq, struct ibv_wc *wc)
+{
+	uint64_t deadline = now_ms() + WAIT_MS;
+
+	while (!cq_poll(cq, wc, 10)) {
+		if (fd_is_readable(side->channel->fd, 0))
+			return false;
+		if (now_ms() > deadline)
+			fail_msg("nothing came");
+	}
+	return wc->status == IBV_WC_SUCCESS;
+}
+
 static bool send_once(struct side *side, const void *data, size_t len)
 {
+	struct ibv_wc wc;
+
 	if (len)
 		memcpy(side->buf + BARE_SEND_AT, data, len);
 	if (side_try(side, &(struct request){.opcode = IBV_WR_SEND,
@@ -89,7 +105,7 @@ static bool send_once(struct side *side, const void *data, size_t len)
 					     .len = (uint32_t)len,
 					     .flags = IBV_SEND_SIGNALED}))
 		return false;
-	return cq_next(side->send_cq).status == IBV_WC_SUCCESS;
+	return complete(side, side->send_cq, &wc);
 }
 
 bool bare_send(struct side *side, const void *data, size_t len)
@@ -105,19 +121,11 @@ bool bare_send(struct side *side, const void *data, size_t len)
 	return has_left;
 }
 
-/* A device may end a connection by its event alone, or by what it flushes alone. */
 bool bare_next(struct side *side, struct bare_arrival *out)
 {
-	uint64_t deadline = now_ms() + WAIT_MS;
 	struct ibv_wc wc;
 
-	while (!cq_poll(side->recv_cq, &wc, 10)) {
-		if (fd_is_readable(side->channel->fd, 0))
-			return false;
-		if (now_ms() > deadline)
-			fail_msg("nothing came");
-	}
-	if (wc.status != IBV_WC_SUCCESS)
+	if (!complete(side, side->recv_cq, &wc))
 		return false;
 	*out = (struct bare_arrival){wc.wr_id, side->buf + wc.wr_id * BARE_SLOT, wc.byte_len};
 	return true;

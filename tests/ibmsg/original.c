@@ -67,7 +67,19 @@ static void answer_each(struct side *side)
 	bare_await_end(side);
 }
 
+#define GREETING 77 /* bytes */
+
 static void run_client_answering(uint16_t port)
+{
+	uint8_t greeting[GREETING] = {0};
+
+	connect_as_original(&visitor, port);
+	assert_true(bare_send(&visitor, greeting, sizeof(greeting)));
+	answer_each(&visitor);
+}
+
+/* Does not speak first, as iWARP wants it. */
+static void run_client_listening(uint16_t port)
 {
 	connect_as_original(&visitor, port);
 	answer_each(&visitor);
@@ -106,6 +118,7 @@ static void run_client_sending_many(uint16_t port)
 
 static const struct peer_role roles[] = {
 	{"client_answering", run_client_answering},
+	{"client_listening", run_client_listening},
 	{"server_answering", run_server_answering},
 	{"client_sending", run_client_sending},
 	{"client_sending_many", run_client_sending_many},
@@ -117,6 +130,17 @@ static struct end *await_original(struct hub *hub)
 {
 	await(hub->accepted && hub->accepted->established);
 	return hub->accepted;
+}
+
+/* One that speaks first; what it said does not count afterwards. */
+static struct end *await_greeting(struct hub *hub)
+{
+	struct end *end = await_original(hub);
+
+	await(end->received == 1);
+	assert_int_equal(end->letters[0].size, GREETING);
+	end->received = 0;
+	return end;
 }
 
 /* It may not listen yet. */
@@ -187,11 +211,28 @@ static void test_original_client_answers_messages(void **state)
 {
 	struct hub *hub = hub_new_listening();
 	pid_t pid = peer_start("client_answering", hub->port);
-	struct end *end = await_original(hub);
+	struct end *end = await_greeting(hub);
 
 	(void)state;
 	converse(end);
 	converse_in_bursts(end);
+	disconnect_from_original(end, pid);
+	hub_free(hub);
+}
+
+static void test_original_client_that_says_nothing_gets_messages(void **state)
+{
+	struct hub *hub;
+	struct end *end;
+	pid_t pid;
+
+	(void)state;
+	if (!strcmp(hub_device(), "siw"))
+		skip();
+	hub = hub_new_listening();
+	pid = peer_start("client_listening", hub->port);
+	end = await_original(hub);
+	converse(end);
 	disconnect_from_original(end, pid);
 	hub_free(hub);
 }
@@ -257,7 +298,7 @@ static void test_message_too_large_for_an_original_fails_and_the_connection_live
 {
 	struct hub *hub = hub_new_listening();
 	pid_t pid = peer_start("client_answering", hub->port);
-	struct end *end = await_original(hub);
+	struct end *end = await_greeting(hub);
 	struct parcel *parcel;
 
 	(void)state;
@@ -278,6 +319,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		hub_test(test_original_client_answers_messages),
+		hub_test(test_original_client_that_says_nothing_gets_messages),
 		hub_test(test_original_server_answers_messages),
 		hub_test(test_original_client_sends_one_message_and_disconnects),
 		hub_test(test_original_client_sends_many_messages),

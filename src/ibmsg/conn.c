@@ -119,7 +119,7 @@ int conn_equip(struct conn *conn)
 		log_error("%s: could not allocate memory for connection receive buffer",
 			  conn->name);
 		conn_unequip(conn);
-		return IBMSG_ALLOC_FAILED;
+		return IBMSG_MEMORY_REGISTRATION_FAILED;
 	}
 	/* The peer hears of these by the CM. */
 	conn->ours.data_credits = (uint16_t)conn->owed_data;

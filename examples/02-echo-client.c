@@ -6,7 +6,7 @@
 
 #include <ibmsg.h>
 
-#define MESSAGES 1000
+#define MESSAGES 1000u
 #define BYTES    100
 
 static unsigned received, wrong;

@@ -21,7 +21,9 @@ static void on_signal(int number)
 {
 	(void)number;
 	stop = 1;
-	ibmsg_wake_event_loop(&loop); /* or a dispatch that has just begun would sleep on */
+	/* Or a dispatch that has just begun would sleep on. NOLINTNEXTLINE(bugprone-signal-handler)
+	 */
+	ibmsg_wake_event_loop(&loop);
 }
 
 static void connection_request(ibmsg_connection_request *request)

@@ -451,19 +451,24 @@ static int rejected_error(struct conn *conn, int status, const struct rdma_conn_
 	return status < 0 ? error_of_errno(status) : IBMSG_REJECTED;
 }
 
+/* Whether all has been said; an original has no other way to say so. */
+static bool has_ended_well(const struct conn *conn)
+{
+	if (conn->parting || conn_is_over(conn))
+		return true;
+	return conn->peer == PEER_ORIGINAL && !conn->doom && send_is_idle(conn);
+}
+
 /* What is in the CQ came before the end. */
 static void disconnected(struct conn *conn)
 {
+	int error = IBMSG_OK;
+
 	while (conn->cq && loop_poll_cq(conn->cq))
 		continue;
-	if (conn->parting || conn_is_over(conn))
-		conn_close(conn, IBMSG_OK);
-	else if (conn->doom)
-		conn_close(conn, conn->doom);
-	else if (conn->peer == PEER_ORIGINAL && send_is_idle(conn))
-		conn_close(conn, IBMSG_OK); /* it has no other way to say goodbye */
-	else
-		conn_close(conn, IBMSG_CONNECTION_LOST);
+	if (!has_ended_well(conn))
+		error = conn->doom ? conn->doom : IBMSG_CONNECTION_LOST;
+	conn_close(conn, error);
 }
 
 static void conn_event(struct conn *conn, enum rdma_cm_event_type type, int status,

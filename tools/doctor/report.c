@@ -18,7 +18,8 @@ static void *must_have(void *memory)
 	exit(126);
 }
 
-static char *format_text(const char *format, va_list arguments)
+__attribute__((format(printf, 1, 0))) static char *format_text(const char *format,
+							       va_list arguments)
 {
 	char *text;
 
@@ -27,7 +28,8 @@ static char *format_text(const char *format, va_list arguments)
 	return must_have(text);
 }
 
-static void add(struct report *report, enum level level, const char *format, va_list arguments)
+__attribute__((format(printf, 3, 0))) static void add(struct report *report, enum level level,
+						      const char *format, va_list arguments)
 {
 	struct finding *findings =
 		realloc(report->findings, (report->count + 1) * sizeof(*report->findings));

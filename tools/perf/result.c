@@ -8,10 +8,12 @@
 
 static const char *const titles[TESTS] = {"Latency", "Message rate", "Bandwidth"};
 
+#define LATENCY_HEADER                                                                             \
+	" #bytes    #iterations  t_min[usec]  t_max[usec]  t_typical[usec]  t_avg[usec]  "         \
+	"t_stdev[usec]  99% percentile[usec]  99.9% percentile[usec]"
+
 static const char *const headers[TESTS] = {
-	[TEST_LAT] =
-		" #bytes    #iterations  t_min[usec]  t_max[usec]  t_typical[usec]  t_avg[usec]  "
-		"t_stdev[usec]  99% percentile[usec]  99.9% percentile[usec]",
+	[TEST_LAT] = LATENCY_HEADER,
 	[TEST_RATE] = " #bytes    #iterations  MsgRate[Mpps]  BW average[MiB/sec]",
 	[TEST_BW] =
 		" #bytes    #iterations  BW average[MiB/sec]  BW average[Gb/sec]  MsgRate[Mpps]"};

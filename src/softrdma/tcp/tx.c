@@ -718,13 +718,14 @@ void tx_open(struct tcp_conn *conn)
 
 void tx_nudge(struct tcp_conn *conn)
 {
-	uint8_t header[FPDU_LENGTH_LEN + DDP_MAX_HEADER];
+	uint8_t header[FPDU_LENGTH_LEN + DDP_MAX_HEADER] = {0};
+	size_t len = put_empty_write(header);
 
 	if (!conn->tx.spoken || conn->tx.left || conn->tx.phase != TX_HEAD)
 		return;
 	log_info("%s: the peer is silent: sent an empty Write", conn->name);
 	reset_burst(&conn->tx);
-	add_fpdu(conn, header, put_empty_write(header), NULL, 0, 0, 0);
+	add_fpdu(conn, header, len, NULL, 0, 0, 0);
 	tx_run(conn);
 }
 

@@ -9,7 +9,9 @@
 
 #define CLOSE_MS       10000 /* for the peer to answer the end */
 #define PART_MS        500   /* for the CM's last event, which not every device gives to both */
-#define CLOSE_PATIENCE 6     /* as many times, while it reads long messages */
+#define FIRST_NUDGE_MS 100   /* then twice as long, and so on */
+#define MAX_NUDGES     5
+#define CLOSE_PATIENCE 6 /* as many times, while it reads long messages */
 
 struct conn *conn_new(struct loop *loop, ibmsg_socket *socket, bool connector)
 {
@@ -149,6 +151,13 @@ void conn_unequip(struct conn *conn)
 
 /* ---- life ---- */
 
+/* siw may overlook what comes first until something else comes. */
+static bool awaits_hello(const struct conn *conn)
+{
+	return conn->peer == PEER_IBMSG && conn->connector && !conn->has_word &&
+	       conn->nudges < MAX_NUDGES;
+}
+
 void conn_start_timer(struct conn *conn)
 {
 	struct loop *loop = conn->loop;
@@ -158,6 +167,8 @@ void conn_start_timer(struct conn *conn)
 		ms = loop->connect_ms;
 	else if (conn->closing)
 		ms = CLOSE_MS;
+	else if (awaits_hello(conn))
+		ms = FIRST_NUDGE_MS << conn->nudges;
 	else if (conn->peer == PEER_IBMSG)
 		ms = loop->keepalive_ms;
 	timer_cancel(&conn->timer);
@@ -190,7 +201,10 @@ void conn_opened(struct conn *conn)
 
 static void expired_while_open(struct conn *conn)
 {
-	if (conn->heard) {
+	if (awaits_hello(conn)) {
+		conn->nudges++;
+		send_nudge(conn);
+	} else if (conn->heard) {
 		conn->heard = false;
 	} else if (conn->beating) {
 		log_warn("%s: the peer is silent", conn->name);

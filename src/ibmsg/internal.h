@@ -153,9 +153,10 @@ struct conn {
 	unsigned first_read;
 
 	/* life and end */
-	bool heard;    /* from the peer, since the timer's last tick */
-	bool beating;  /* a sign of life is being read */
-	bool has_word; /* the peer has named its word */
+	bool heard;      /* from the peer, since the timer's last tick */
+	bool beating;    /* a sign of life is being read */
+	bool has_word;   /* the peer has named its word */
+	unsigned nudges; /* of a peer that has not said hello yet */
 	uint64_t word_address;
 	uint32_t word_key;
 	bool closing; /* no more is posted; the end is agreed on when all has arrived */
@@ -375,6 +376,8 @@ void send_completed(struct conn *conn, enum wr_kind kind);
 /* The peer is done with an offer. False: there is none of that number. */
 bool send_offer_done(struct conn *conn, uint32_t number, enum proto_status status);
 void send_credits(struct conn *conn, const struct proto_message *message);
+/* Say something, for the sake of it. */
+void send_nudge(struct conn *conn);
 /* Ask for the sign of life. */
 void send_beat(struct conn *conn);
 /* Complete everything that was posted with @error; the queue pair is gone. */

@@ -272,6 +272,7 @@ static int take_hello(struct conn *conn, const struct proto_message *hello)
 	conn->word_address = hello->address;
 	conn->word_key = hello->key;
 	conn->may_send = true;
+	conn_start_timer(conn);
 	return 0;
 }
 

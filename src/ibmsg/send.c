@@ -186,6 +186,14 @@ void send_owed(struct conn *conn)
 		post_control(conn, &credit);
 }
 
+void send_nudge(struct conn *conn)
+{
+	struct proto_message credit = {.type = PROTO_CREDIT};
+
+	if (may_speak(conn) && may_control(conn))
+		post_control(conn, &credit);
+}
+
 /* ---- the end ---- */
 
 /* Say that all has been sent and received; say it again when the peer has said so too. */

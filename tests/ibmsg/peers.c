@@ -286,10 +286,10 @@ static void test_idle_connection_outlives_many_keepalives(void **state)
 	uint64_t until;
 
 	(void)state;
-	assert_int_equal(ibmsg_set_keepalive(&server->loop, 50), IBMSG_OK);
-	assert_int_equal(ibmsg_set_keepalive(&client->loop, 50), IBMSG_OK);
+	assert_int_equal(ibmsg_set_keepalive(&server->loop, KEEPALIVE_MS), IBMSG_OK);
+	assert_int_equal(ibmsg_set_keepalive(&client->loop, KEEPALIVE_MS), IBMSG_OK);
 	link_join(&link, client, server);
-	until = now_ms() + 1000;
+	until = now_ms() + 5 * KEEPALIVE_MS;
 	while (now_ms() < until)
 		hubs_step();
 	end_ping(link.client, link.server);

@@ -37,7 +37,7 @@ static enum proto_peer get_private(const void *bytes, size_t len, struct proto_p
 
 static struct proto_private some_private(uint8_t user_len)
 {
-	struct proto_private private = {
+	struct proto_private made = {
 		.version = PROTO_VERSION,
 		.max_send = 0x01020304,
 		.data_credits = 0x0506,
@@ -46,8 +46,8 @@ static struct proto_private some_private(uint8_t user_len)
 	};
 
 	for (uint8_t i = 0; i < user_len; i++)
-	private.user[i] = (uint8_t)(0xa0 + i);
-	return private;
+		made.user[i] = (uint8_t)(0xa0 + i);
+	return made;
 }
 
 static void assert_equal_private(const struct proto_private *a, const struct proto_private *b)
@@ -69,12 +69,12 @@ static void test_private_put_gives_the_documented_bytes(void **state)
 		5,   6,   7,   8,    /* credits */
 		0,   0,   0,   0,    0, 0, 0, 0, 0xa0, 0xa1,
 	};
-	struct proto_private private = some_private(2);
+	struct proto_private in = some_private(2);
 	uint8_t out[PROTO_PRIVATE_MAX];
 
 	(void)state;
 	memset(out, 0xee, sizeof(out));
-	assert_int_equal(proto_put_private(out, &private), sizeof(expected));
+	assert_int_equal(proto_put_private(out, &in), sizeof(expected));
 	assert_memory_equal(out, expected, sizeof(expected));
 	for (size_t i = sizeof(expected); i < sizeof(out); i++)
 		assert_int_equal(out[i], 0xee);

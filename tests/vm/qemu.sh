@@ -4,7 +4,7 @@
 #   guest to host: output, started, status
 
 KVM_LIMIT=8   # seconds a KVM guest has to prove itself
-BOOT_LIMIT=60 # seconds any guest has to boot
+BOOT_LIMIT=120 # seconds any guest has to boot
 
 declare -a QEMU_PID=() CONSOLE_PID=() # by host
 

@@ -242,14 +242,23 @@ void device_removed(struct loop *loop, const struct ibv_context *verbs)
 	if (!device)
 		return;
 	device->removed = true;
-	if (!device->users)
-		device_free(device);
 }
 
-/* A device without connections stays until the loop ends, unless it is gone: the next may come. */
+void device_reap(struct loop *loop)
+{
+	struct list *pos, *next;
+
+	list_for_each_safe (pos, next, &loop->devices) {
+		struct device *device = container_of(pos, struct device, link);
+
+		if (device->removed && !device->users)
+			device_free(device);
+	}
+}
+
+/* A device without connections stays until the loop ends: the next one may come. */
 void device_put(struct device *device, struct cq *cq)
 {
 	cq->reserved -= SEND_DEPTH + RECV_DEPTH;
-	if (--device->users == 0 && device->removed)
-		device_free(device);
+	device->users--;
 }

@@ -290,8 +290,10 @@ int device_get(struct loop *loop, struct ibv_context *verbs, struct device **dev
 void device_put(struct device *device, struct cq *cq);
 /* Bytes for arriving messages on the loop's other devices. */
 uint64_t device_arriving_elsewhere(const struct device *device);
-/* It is gone: nothing new is done with it, and it is let go with its last connection. */
+/* It is gone: nothing new is done with it. */
 void device_removed(struct loop *loop, const struct ibv_context *verbs);
+/* Let go of devices that are gone, while no event of theirs is at hand. */
+void device_reap(struct loop *loop);
 /* No connection uses it; messages that are out stay valid. */
 void device_free(struct device *device);
 /* The channel is readable. Whether anything was done. */

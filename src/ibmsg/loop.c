@@ -381,6 +381,7 @@ static int dispatch_once(struct loop *loop, int timeout_ms)
 {
 	int result;
 
+	device_reap(loop);
 	if (attend(loop)) {
 		attend_all(loop);
 		timeout_ms = 0;

@@ -45,10 +45,8 @@ static void free_conn(struct tcp_conn *conn)
 
 void conn_watch(struct tcp_conn *conn, uint32_t events)
 {
-	if (events == conn->events)
-		return;
-	if (!progress_rewatch(&conn->source, events))
-		conn->events = events;
+	if (events != conn->source.events)
+		progress_rewatch(&conn->source, events);
 }
 
 /* ---- after the queue pair ---- */
@@ -411,10 +409,8 @@ int tcp_attach(struct rc_qp *qp, int fd, const struct mpa_agreed *agreed, bool i
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	rx_init(conn);
 	error = tx_init(conn);
-	if (!error) {
-		conn->events = EPOLLIN;
-		error = progress_watch(&conn->source, conn->events);
-	}
+	if (!error)
+		error = progress_watch(&conn->source, EPOLLIN);
 	if (error) {
 		tx_fini(conn);
 		rx_fini(conn);

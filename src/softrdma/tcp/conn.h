@@ -120,7 +120,6 @@ struct tcp_conn {
 	bool detached;              /* from its queue pair; whoever entered lets it go on leaving */
 	bool lingers;               /* then */
 	char name[160];             /* for the log */
-	uint32_t events;            /* watched for */
 	struct progress_timer open_timer;
 	struct progress_timer recv_timer;
 	struct progress_timer linger_timer;
@@ -188,10 +187,6 @@ void tx_open(struct tcp_conn *conn);
  * nothing. May end the connection.
  */
 void tx_nudge(struct tcp_conn *conn);
-/* Whether something has to leave before the answer to a request that comes now. */
-bool tx_has_answers(const struct tcp_conn *conn);
-/* Answer a peer's read or atomic. -ENOMEM; -EPROTO: more than we agreed to hold. */
-int tx_add_answer(struct tcp_conn *conn, const struct answer *answer);
 /* Best effort: a Terminate, unless an FPDU is half out. */
 void tx_terminate(struct tcp_conn *conn, uint16_t code, const uint8_t *offending, size_t len,
 		  uint16_t segment_len);

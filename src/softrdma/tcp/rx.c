@@ -267,7 +267,7 @@ static void block(struct tcp_conn *conn, const uint8_t *data, size_t len)
 	rx->stash = stash;
 	rx->stash_len = len;
 	rx->blocked = true;
-	conn_watch(conn, (conn->events & ~(uint32_t)EPOLLIN) | EPOLLRDHUP);
+	conn_watch(conn, (conn->source.events & ~(uint32_t)EPOLLIN) | EPOLLRDHUP);
 }
 
 /* Work through @len bytes of the stream. False: no more may be read now. */
@@ -422,5 +422,5 @@ void rx_resume(struct tcp_conn *conn)
 	good = feed(conn, stash, rx->stash_len);
 	free(stash);
 	if (good)
-		conn_watch(conn, (conn->events | EPOLLIN) & ~(uint32_t)EPOLLRDHUP);
+		conn_watch(conn, (conn->source.events | EPOLLIN) & ~(uint32_t)EPOLLRDHUP);
 }

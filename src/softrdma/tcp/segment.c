@@ -8,6 +8,7 @@
 
 #include "../../common/log.h"
 #include "../strict.h"
+#include "answers.h"
 #include "held.h"
 
 /* ---- what ends a connection ---- */
@@ -284,7 +285,7 @@ static enum outcome end_atomic_response(struct tcp_conn *conn)
 
 static enum outcome add_answer(struct tcp_conn *conn, const struct answer *answer)
 {
-	switch (tx_add_answer(conn, answer)) {
+	switch (answer_add(conn, answer)) {
 	case 0:
 		return GO_ON;
 	case -EPROTO:
@@ -308,7 +309,7 @@ static enum outcome end_atomic_request(struct tcp_conn *conn)
 		return segment_fail(conn, TERM_RDMAP_OPCODE);
 	region = rc_region_get(conn_qp(conn), request->stag, request->to, sizeof(uint64_t),
 			       IBV_ACCESS_REMOTE_ATOMIC, &mem, &fault);
-	if (!region && !tx_has_answers(conn))
+	if (!region && !answers_or_bytes_wait(conn))
 		return segment_fail(conn, segment_read_fault(fault));
 	if (region)
 		rc_region_put(region);
@@ -332,7 +333,7 @@ static enum outcome end_read_request(struct tcp_conn *conn)
 		 * Behind others it ends the connection in its turn: the peer knows which one it
 		 * was.
 		 */
-		if (!region && !tx_has_answers(conn))
+		if (!region && !answers_or_bytes_wait(conn))
 			return segment_fail(conn, segment_read_fault(fault));
 		if (region)
 			rc_region_put(region);

@@ -9,131 +9,27 @@
 #include "../../common/log.h"
 #include "../strict.h"
 #include "../wire/crc32c.h"
+#include "answers.h"
+#include "burst.h"
 #include "conn.h"
 #include "segment.h"
 
-#define STAGE_SIZE     4096
-#define STAGE_SIZE_CRC (72 << 10) /* all is copied: the CRC is of the very bytes that leave */
-#define COPY_MAX       512        /* payloads up to this are copied rather than gathered */
 #define LONG_MOVE      (32 << 10)
-#define BURST_BYTES    (256 << 10)
 #define BURSTS_AT_ONCE 2 /* then others have their turn */
-#define HEADER_ROOM    (FPDU_LENGTH_LEN + DDP_MAX_HEADER + 3 + FPDU_CRC_LEN)
 
 int tx_init(struct tcp_conn *conn)
 {
 	struct tx *tx = &conn->tx;
 
-	tx->stage_size = conn->crc ? STAGE_SIZE_CRC : STAGE_SIZE;
-	tx->stage = malloc(tx->stage_size);
 	tx->send_msn = tx->request_msn = tx->result_msn = 1;
 	tx->settled = conn_qp(conn)->sq.next;
-	return tx->stage ? 0 : -ENOMEM;
+	return burst_init(conn);
 }
 
 void tx_fini(struct tcp_conn *conn)
 {
-	free(conn->tx.stage);
+	burst_fini(conn);
 	free(conn->tx.answers);
-}
-
-/* ---- building a burst ---- */
-
-static void add_iov(struct tx *tx, void *base, size_t len)
-{
-	struct iovec *last = tx->iov_end ? &tx->iov[tx->iov_end - 1] : NULL;
-
-	if (!len)
-		return;
-	tx->left += len;
-	if (last && (char *)last->iov_base + last->iov_len == base) {
-		last->iov_len += len;
-		return;
-	}
-	tx->iov[tx->iov_end++] = (struct iovec){.iov_base = base, .iov_len = len};
-}
-
-static uint8_t *stage(struct tx *tx, size_t len)
-{
-	uint8_t *bytes = tx->stage + tx->stage_len;
-
-	tx->stage_len += len;
-	add_iov(tx, bytes, len);
-	return bytes;
-}
-
-static bool is_copied(const struct tcp_conn *conn, size_t len)
-{
-	return conn->crc || len <= COPY_MAX;
-}
-
-/* Is there room for another FPDU with @len bytes of payload? */
-static bool has_room(const struct tcp_conn *conn, size_t len)
-{
-	const struct tx *tx = &conn->tx;
-
-	return tx->left < BURST_BYTES && tx->iov_end + RC_MAX_SGE + 2 <= TX_IOV &&
-	       tx->stage_size - tx->stage_len >= HEADER_ROOM + (is_copied(conn, len) ? len : 0);
-}
-
-static size_t max_payload(const struct tcp_conn *conn, size_t header_len)
-{
-	size_t most = conn->max_ulpdu - header_len;
-
-	if (conn->crc && most > STAGE_SIZE_CRC - HEADER_ROOM)
-		most = STAGE_SIZE_CRC - HEADER_ROOM;
-	return most;
-}
-
-static void add_payload(struct tcp_conn *conn, const struct ibv_sge *sge, unsigned num_sge,
-			uint64_t offset, size_t len)
-{
-	struct iovec pieces[RC_MAX_SGE];
-	size_t bytes;
-	int count;
-
-	if (is_copied(conn, len)) {
-		rc_sge_gather(sge, num_sge, offset, stage(&conn->tx, len), len);
-		return;
-	}
-	count = rc_sge_slice(sge, num_sge, offset, len, pieces, RC_MAX_SGE, &bytes);
-	for (int i = 0; i < count; i++)
-		add_iov(&conn->tx, pieces[i].iov_base, pieces[i].iov_len);
-}
-
-/*
- * Padding and CRC behind an FPDU that began at @start of the stage (contiguous there when CRC is
- * on).
- */
-static void add_trailer(struct tcp_conn *conn, size_t start, size_t ulpdu_len)
-{
-	size_t pad = fpdu_pad(ulpdu_len);
-	uint8_t *trailer = stage(&conn->tx, pad + FPDU_CRC_LEN);
-	uint32_t crc = 0;
-
-	memset(trailer, 0, pad);
-	if (conn->crc)
-		crc = crc32c(0, conn->tx.stage + start, FPDU_LENGTH_LEN + ulpdu_len + pad);
-	fpdu_put_crc(trailer + pad, crc);
-}
-
-/* One FPDU: @header as an encoder of wire/ddp.h made it, then payload from a gather list. */
-static void add_fpdu(struct tcp_conn *conn, const uint8_t *header, size_t header_len,
-		     const struct ibv_sge *sge, unsigned num_sge, uint64_t offset, size_t len)
-{
-	size_t start = conn->tx.stage_len;
-
-	memcpy(stage(&conn->tx, header_len), header, header_len);
-	if (len)
-		add_payload(conn, sge, num_sge, offset, len);
-	add_trailer(conn, start, header_len - FPDU_LENGTH_LEN + len);
-}
-
-static void reset_burst(struct tx *tx)
-{
-	tx->iov_first = tx->iov_end = 0;
-	tx->stage_len = 0;
-	tx->burst_len = 0;
 }
 
 /* ---- requests ---- */
@@ -158,12 +54,12 @@ static bool add_immediate(struct tcp_conn *conn, const struct rc_send *send)
 	uint64_t immediate = be32toh(send->imm_or_key);
 	size_t header_len;
 
-	if (!has_room(conn, 0))
+	if (!burst_has_room(conn, 0))
 		return false;
 	if (send->opcode == IBV_WR_SEND_WITH_IMM)
 		immediate |= IMMEDIATE_OF_SEND;
 	header_len = ddp_put_immediate(header, send->solicited, conn->tx.send_msn++, immediate);
-	add_fpdu(conn, header, header_len, NULL, 0, 0, 0);
+	burst_add_fpdu(conn, header, header_len, NULL, 0, 0, 0);
 	return true;
 }
 
@@ -171,7 +67,7 @@ static bool add_immediate(struct tcp_conn *conn, const struct rc_send *send)
 static bool add_data(struct tcp_conn *conn, const struct rc_send *send)
 {
 	bool is_write = rc_is_write(send->opcode);
-	size_t most = max_payload(conn, is_write ? DDP_TAGGED_LEN : DDP_UNTAGGED_LEN);
+	size_t most = burst_max_payload(conn, is_write ? DDP_TAGGED_LEN : DDP_UNTAGGED_LEN);
 	struct tx *tx = &conn->tx;
 	bool last;
 
@@ -182,7 +78,7 @@ static bool add_data(struct tcp_conn *conn, const struct rc_send *send)
 		last = len <= most;
 		if (!last)
 			len = most;
-		if (!has_room(conn, len))
+		if (!burst_has_room(conn, len))
 			return false;
 		if (is_write)
 			header_len = ddp_put_tagged(header, RDMAP_WRITE, last, send->rkey,
@@ -192,7 +88,7 @@ static bool add_data(struct tcp_conn *conn, const struct rc_send *send)
 				header, send_opcode(send), last,
 				send->opcode == IBV_WR_SEND_WITH_INV ? send->imm_or_key : 0,
 				tx->send_msn, tx->offset, len);
-		add_fpdu(conn, header, header_len, send->sge, send->num_sge, tx->offset, len);
+		burst_add_fpdu(conn, header, header_len, send->sge, send->num_sge, tx->offset, len);
 		tx->offset += (uint32_t)len;
 	} while (!last);
 	if (!is_write)
@@ -264,27 +160,14 @@ static bool add_request(struct tcp_conn *conn, const struct rc_send *send)
 	uint32_t msn = conn->tx.request_msn;
 	size_t header_len;
 
-	if (!has_room(conn, 0))
+	if (!burst_has_room(conn, 0))
 		return false;
 	header_len = rc_is_atomic(send->opcode) ? put_atomic(header, msn, send)
 						: put_read(header, msn, send);
 	conn->tx.request_msn++;
-	add_fpdu(conn, header, header_len, NULL, 0, 0, 0);
+	burst_add_fpdu(conn, header, header_len, NULL, 0, 0, 0);
 	conn->tx.reads_open++;
 	return true;
-}
-
-static bool has_answers(const struct tx *tx)
-{
-	return tx->answers_head != tx->answers_tail;
-}
-
-/* Two tagged messages must not be interleaved; a Send and an answer may be. */
-static bool is_answer_open(const struct tcp_conn *conn)
-{
-	const struct tx *tx = &conn->tx;
-
-	return has_answers(tx) && tx->answers[tx->answers_head % conn->ird].done;
 }
 
 static bool is_write_open(const struct tcp_conn *conn)
@@ -306,7 +189,7 @@ static bool may_begin(const struct tcp_conn *conn, const struct rc_send *send)
 {
 	if (send->status != IBV_WC_SUCCESS || is_out_of_turn(conn))
 		return false;
-	if (rc_is_write(send->opcode) && is_answer_open(conn))
+	if (rc_is_write(send->opcode) && answer_is_open(conn))
 		return false;
 	if (send->fence && conn->tx.reads_open)
 		return false;
@@ -389,145 +272,6 @@ static bool fail_bad_request(struct tcp_conn *conn)
 	return true;
 }
 
-/* ---- answers to the peer's reads and atomics ---- */
-
-bool tx_has_answers(const struct tcp_conn *conn)
-{
-	return conn->tx.left || has_answers(&conn->tx);
-}
-
-/* False: that memory may not be reached, or not any more. */
-static bool execute(struct tcp_conn *conn, struct answer *answer, enum rc_fault *fault)
-{
-	const struct rdmap_atomic_request request = answer->atomic;
-	struct rc_region *region;
-	uint64_t value;
-	void *mem;
-
-	region = rc_region_get(conn_qp(conn), request.stag, request.to, sizeof(value),
-			       IBV_ACCESS_REMOTE_ATOMIC, &mem, fault);
-	if (region && (uintptr_t)mem % sizeof(value)) {
-		rc_region_put(region);
-		*fault = RC_FAULT_BOUNDS; /* registered at an odd address under an even one */
-		region = NULL;
-	}
-	if (!region)
-		return false;
-	if (request.op == RDMAP_FETCH_ADD) {
-		value = __atomic_fetch_add((uint64_t *)mem, request.add_swap, __ATOMIC_SEQ_CST);
-	} else {
-		value = request.compare;
-		__atomic_compare_exchange_n((uint64_t *)mem, &value, request.add_swap, false,
-					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-	}
-	rc_region_put(region);
-	answer->kind = ANSWER_ATOMIC_DONE;
-	answer->result = (struct rdmap_atomic_response){.id = request.id, .value = value};
-	return true;
-}
-
-/*
- * An atomic takes effect when it arrives, ahead of what the peer sends after it; but behind reads
- * that are not answered yet it waits for its turn.
- */
-int tx_add_answer(struct tcp_conn *conn, const struct answer *answer)
-{
-	struct tx *tx = &conn->tx;
-	struct answer *last;
-	enum rc_fault fault;
-
-	if (tx->answers_tail - tx->answers_head >= conn->ird)
-		return -EPROTO;
-	if (!tx->answers)
-		tx->answers = calloc(conn->ird, sizeof(*tx->answers));
-	if (!tx->answers)
-		return -ENOMEM;
-	last = &tx->answers[tx->answers_tail % conn->ird];
-	*last = *answer;
-	if (last->kind == ANSWER_ATOMIC && !has_answers(tx) && !execute(conn, last, &fault))
-		return -EFAULT;
-	tx->answers_tail++;
-	return 0;
-}
-
-static bool build_atomic_answer(struct tcp_conn *conn)
-{
-	struct tx *tx = &conn->tx;
-	struct answer *answer = &tx->answers[tx->answers_head % conn->ird];
-	uint8_t header[FPDU_LENGTH_LEN + DDP_MAX_HEADER];
-	enum rc_fault fault;
-	size_t header_len;
-
-	if (answer->kind == ANSWER_ATOMIC && !execute(conn, answer, &fault)) {
-		conn_fail(conn, segment_read_fault(fault), false, NULL, IBV_WC_WR_FLUSH_ERR);
-		return false;
-	}
-	header_len = ddp_put_atomic_response(header, tx->result_msn++, &answer->result);
-	add_fpdu(conn, header, header_len, NULL, 0, 0, 0);
-	tx->answers_head++;
-	return true;
-}
-
-/*
- * FPDUs of the oldest answer, to a read. Its memory is looked up here for the addresses; transmit
- * holds it while the socket copies. False: that may not be read, and the connection has ended.
- */
-static bool build_read_answer(struct tcp_conn *conn)
-{
-	struct tx *tx = &conn->tx;
-	struct answer *answer = &tx->answers[tx->answers_head % conn->ird];
-	const struct rdmap_read_request *request = &answer->read;
-	size_t most = max_payload(conn, DDP_TAGGED_LEN), len, header_len;
-	uint32_t begin = answer->done;
-	struct rc_region *region = NULL;
-	enum rc_fault fault;
-	void *mem = NULL;
-
-	if (request->size) {
-		region = rc_region_get(conn_qp(conn), request->source_stag,
-				       request->source_to + begin, request->size - begin,
-				       IBV_ACCESS_REMOTE_READ, &mem, &fault);
-		if (!region) {
-			conn_fail(conn, segment_read_fault(fault), false, NULL,
-				  IBV_WC_WR_FLUSH_ERR);
-			return false;
-		}
-	}
-	do {
-		uint8_t header[FPDU_LENGTH_LEN + DDP_MAX_HEADER];
-		struct ibv_sge piece = {.addr = (uintptr_t)mem + (answer->done - begin)};
-
-		len = request->size - answer->done;
-		if (len > most)
-			len = most;
-		if (!has_room(conn, len))
-			break;
-		piece.length = (uint32_t)len;
-		header_len = ddp_put_tagged(header, RDMAP_READ_RESPONSE,
-					    answer->done + len == request->size, request->sink_stag,
-					    request->sink_to + answer->done, len);
-		add_fpdu(conn, header, header_len, &piece, 1, 0, len);
-		answer->done += (uint32_t)len;
-	} while (answer->done < request->size);
-	if (region)
-		rc_region_put(region);
-	tx->burst_stag = request->source_stag;
-	tx->burst_to = request->source_to + begin;
-	tx->burst_len = answer->done - begin;
-	if (answer->done == request->size)
-		tx->answers_head++;
-	return true;
-}
-
-static bool build_answer(struct tcp_conn *conn)
-{
-	const struct tx *tx = &conn->tx;
-
-	return tx->answers[tx->answers_head % conn->ird].kind == ANSWER_READ
-		       ? build_read_answer(conn)
-		       : build_atomic_answer(conn);
-}
-
 /* ---- leaving ---- */
 
 /* Next burst: answers and requests in turns. False: the connection has ended. */
@@ -535,19 +279,19 @@ static bool build(struct tcp_conn *conn)
 {
 	struct tx *tx = &conn->tx;
 	const struct rc_sendq *sq = &conn_qp(conn)->sq;
-	bool answers = has_answers(tx) && !is_write_open(conn) &&
+	bool answers = answers_wait(tx) && !is_write_open(conn) &&
 		       (tx->answers_next || sq->next == sq->tail);
 
-	reset_burst(tx);
+	burst_reset(tx);
 	tx->answers_next = !answers;
 	if (answers)
-		return build_answer(conn);
+		return answer_build(conn);
 	build_from_queue(conn);
 	if (tx->left)
 		return true;
 	if (fail_bad_request(conn))
 		return false;
-	return has_answers(tx) ? build_answer(conn) : true;
+	return answers_wait(tx) ? answer_build(conn) : true;
 }
 
 static void advance(struct tx *tx, size_t bytes)
@@ -642,7 +386,7 @@ bool tx_is_pending(const struct tcp_conn *conn)
 {
 	const struct rc_sendq *sq = &conn_qp(conn)->sq;
 
-	return conn->tx.open && (conn->tx.left || sq->next != sq->tail || has_answers(&conn->tx));
+	return conn->tx.open && (conn->tx.left || sq->next != sq->tail || answers_wait(&conn->tx));
 }
 
 bool tx_run(struct tcp_conn *conn)
@@ -674,10 +418,10 @@ bool tx_run(struct tcp_conn *conn)
 	 * no system call for this.
 	 */
 	if (more) {
-		conn_watch(conn, conn->events | EPOLLOUT);
-		tx->full = tx->left && (conn->events & EPOLLOUT);
-	} else if ((conn->events & EPOLLOUT) && !any) {
-		conn_watch(conn, conn->events & ~(uint32_t)EPOLLOUT);
+		conn_watch(conn, conn->source.events | EPOLLOUT);
+		tx->full = tx->left && (conn->source.events & EPOLLOUT);
+	} else if ((conn->source.events & EPOLLOUT) && !any) {
+		conn_watch(conn, conn->source.events & ~(uint32_t)EPOLLOUT);
 	}
 	return any;
 }
@@ -702,8 +446,8 @@ static void add_ready_to_receive(struct tcp_conn *conn)
 		len = ddp_put_read_request(header, conn->tx.request_msn++, &nothing);
 		conn->rtr_read = true;
 	}
-	reset_burst(&conn->tx);
-	add_fpdu(conn, header, len, NULL, 0, 0, 0);
+	burst_reset(&conn->tx);
+	burst_add_fpdu(conn, header, len, NULL, 0, 0, 0);
 }
 
 void tx_open(struct tcp_conn *conn)
@@ -724,8 +468,8 @@ void tx_nudge(struct tcp_conn *conn)
 	if (!conn->tx.spoken || conn->tx.left || conn->tx.phase != TX_HEAD)
 		return;
 	log_info("%s: the peer is silent: sent an empty Write", conn->name);
-	reset_burst(&conn->tx);
-	add_fpdu(conn, header, len, NULL, 0, 0, 0);
+	burst_reset(&conn->tx);
+	burst_add_fpdu(conn, header, len, NULL, 0, 0, 0);
 	tx_run(conn);
 }
 

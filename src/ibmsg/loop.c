@@ -110,8 +110,8 @@ static void set_timer_fd(struct loop *loop)
 	if (list_is_empty(&loop->timers))
 		return;
 	deadline = list_first(&loop->timers, struct timer, link)->deadline;
-	if (loop->timer_set && loop->timer_set <= deadline)
-		return; /* it will be looked at, and set again */
+	if (loop->timer_set == deadline)
+		return;
 	loop->timer_set = deadline;
 	spec.it_value.tv_sec = (time_t)(deadline / 1000000000u);
 	spec.it_value.tv_nsec = (long)(deadline % 1000000000u);

@@ -21,9 +21,8 @@ static void on_signal(int number)
 {
 	(void)number;
 	stop = 1;
-	/* Or a dispatch that has just begun would sleep on. NOLINTNEXTLINE(bugprone-signal-handler)
-	 */
-	ibmsg_wake_event_loop(&loop);
+	/* Or a dispatch that has just begun would sleep on. */
+	ibmsg_wake_event_loop(&loop); /* NOLINT(bugprone-signal-handler): it may be called here */
 }
 
 static void connection_request(ibmsg_connection_request *request)
@@ -60,6 +59,7 @@ int main(int argc, char **argv)
 
 	if (argc != 3)
 		return 2;
+	setvbuf(stdout, NULL, _IOLBF, 0); /* seen at once, in a file too */
 	must(ibmsg_init_event_loop(&loop), "init");
 	signal(SIGTERM, on_signal);
 	signal(SIGINT, on_signal);
@@ -69,7 +69,6 @@ int main(int argc, char **argv)
 	loop.connection_closed = connection_closed;
 	must(ibmsg_listen(&loop, &listener, argv[1], (short)atoi(argv[2]), 16), "listen");
 	printf("listening\n");
-	fflush(stdout);
 	while (!stop)
 		must(ibmsg_dispatch_event_loop(&loop), "dispatch");
 	must(ibmsg_destroy_event_loop(&loop), "destroy");

@@ -130,12 +130,7 @@ int ibmsg_connect_with(ibmsg_event_loop *event_loop, ibmsg_socket *connection, c
 	if (error)
 		return error;
 	loop_lock(loop);
-	if (loop->ended) {
-		freeaddrinfo(addresses);
-		error = IBMSG_CLOSED;
-	} else {
-		error = cm_connect(loop, connection, addresses, user_data, len);
-	}
+	error = cm_connect(loop, connection, addresses, user_data, len);
 	loop_unlock(loop);
 	return error;
 }
@@ -161,12 +156,7 @@ int ibmsg_listen(ibmsg_event_loop *event_loop, ibmsg_socket *socket, char *ip, s
 	if (error)
 		return error;
 	loop_lock(loop);
-	if (loop->ended) {
-		freeaddrinfo(addresses);
-		error = IBMSG_CLOSED;
-	} else {
-		error = cm_listen(loop, socket, addresses, any, max_connections);
-	}
+	error = cm_listen(loop, socket, addresses, any, max_connections);
 	loop_unlock(loop);
 	return error;
 }
@@ -390,18 +380,6 @@ enum ibmsg_buffer_status ibmsg_buffer_status(const ibmsg_buffer *msg)
 	return __atomic_load_n(&msg->status, __ATOMIC_ACQUIRE);
 }
 
-static void add(ibmsg_stats *out, const struct stats_count *from)
-{
-	out->messages_sent += from->messages_sent;
-	out->messages_received += from->messages_received;
-	out->bytes_sent += from->bytes_sent;
-	out->bytes_received += from->bytes_received;
-	out->messages_failed += from->failed;
-	out->rendezvous_sent += from->offers_sent;
-	out->rendezvous_received += from->offers_received;
-	out->stalls += from->stalls;
-}
-
 static void add_pools(struct loop *loop, ibmsg_stats *out)
 {
 	struct list *pos;
@@ -433,13 +411,13 @@ int ibmsg_get_stats(const ibmsg_event_loop *event_loop, const ibmsg_socket *sock
 	if (socket) {
 		conn = conn_of(socket);
 		if (conn)
-			add(out, &conn->stats);
+			stats_add(out, &conn->stats);
 		else
 			error = IBMSG_NOT_CONNECTED;
 	} else {
-		add(out, &loop->stats);
+		stats_add(out, &loop->stats);
 		list_for_each (pos, &loop->conns)
-			add(out, &container_of(pos, struct conn, link)->stats);
+			stats_add(out, &container_of(pos, struct conn, link)->stats);
 	}
 	loop_unlock(loop);
 	return error;

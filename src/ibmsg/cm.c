@@ -111,12 +111,12 @@ static bool next_address(struct conn *conn)
 int cm_connect(struct loop *loop, ibmsg_socket *socket, struct addrinfo *addresses,
 	       const void *user_data, size_t len)
 {
-	struct conn *conn = conn_new(loop, socket, true);
+	struct conn *conn = loop->ended ? NULL : conn_new(loop, socket, true);
 	int error;
 
 	if (!conn) {
 		freeaddrinfo(addresses);
-		return IBMSG_ALLOC_FAILED;
+		return loop->ended ? IBMSG_CLOSED : IBMSG_ALLOC_FAILED;
 	}
 	conn->addresses = conn->address = addresses;
 	conn->ours.user_len = (uint8_t)len;
@@ -264,8 +264,8 @@ static int add_address(struct listener *listener, struct sockaddr *addr, int bac
 int cm_listen(struct loop *loop, ibmsg_socket *socket, struct addrinfo *addresses, bool all,
 	      int backlog)
 {
-	struct listener *listener = calloc(1, sizeof(*listener));
-	int error = IBMSG_ALLOC_FAILED;
+	struct listener *listener = loop->ended ? NULL : calloc(1, sizeof(*listener));
+	int error = loop->ended ? IBMSG_CLOSED : IBMSG_ALLOC_FAILED;
 
 	if (!listener)
 		goto out;
@@ -451,24 +451,15 @@ static int rejected_error(struct conn *conn, int status, const struct rdma_conn_
 	return status < 0 ? error_of_errno(status) : IBMSG_REJECTED;
 }
 
-/* Whether all has been said; an original has no other way to say so. */
-static bool has_ended_well(const struct conn *conn)
-{
-	if (conn->parting || conn_is_over(conn))
-		return true;
-	return conn->peer == PEER_ORIGINAL && !conn->doom && send_is_idle(conn);
-}
-
 /* What is in the CQ came before the end. */
 static void disconnected(struct conn *conn)
 {
-	int error = IBMSG_OK;
-
 	while (conn->cq && loop_poll_cq(conn->cq))
 		continue;
-	if (!has_ended_well(conn))
-		error = conn->doom ? conn->doom : IBMSG_CONNECTION_LOST;
-	conn_close(conn, error);
+	if (conn->peer == PEER_ORIGINAL && !conn->doom && send_is_idle(conn))
+		conn_close(conn, IBMSG_OK); /* it has no other way to say so */
+	else
+		conn_end(conn, conn->doom ? conn->doom : IBMSG_CONNECTION_LOST);
 }
 
 static void conn_event(struct conn *conn, enum rdma_cm_event_type type, int status,

@@ -307,17 +307,15 @@ void conn_attend(struct conn *conn)
 		conn_check_end(conn);
 }
 
-static void add_stats(struct loop *loop, const struct stats_count *from)
+void stats_add(ibmsg_stats *to, const ibmsg_stats *from)
 {
-	struct stats_count *to = &loop->stats;
-
 	to->messages_sent += from->messages_sent;
 	to->messages_received += from->messages_received;
 	to->bytes_sent += from->bytes_sent;
 	to->bytes_received += from->bytes_received;
-	to->failed += from->failed;
-	to->offers_sent += from->offers_sent;
-	to->offers_received += from->offers_received;
+	to->messages_failed += from->messages_failed;
+	to->rendezvous_sent += from->rendezvous_sent;
+	to->rendezvous_received += from->rendezvous_received;
 	to->stalls += from->stalls;
 }
 
@@ -328,7 +326,7 @@ static void tell_closed(struct conn *conn, bool was_open, int error)
 	ibmsg_socket *socket = conn->socket;
 
 	send_tell_finished(conn);
-	add_stats(loop, &conn->stats);
+	stats_add(&loop->stats, &conn->stats);
 	socket_private(socket)->conn = NULL;
 	socket->cmid = NULL;
 	socket->error = error;
@@ -366,4 +364,9 @@ void conn_close(struct conn *conn, int error)
 	if (conn->device)
 		device_put(conn->device, conn->cq);
 	conn_free(conn);
+}
+
+void conn_end(struct conn *conn, int otherwise)
+{
+	conn_close(conn, conn->parting || conn_is_over(conn) ? IBMSG_OK : otherwise);
 }

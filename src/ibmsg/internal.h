@@ -77,11 +77,6 @@ struct device {
 	struct list link; /* in loop->devices */
 };
 
-struct stats_count {
-	uint64_t messages_sent, messages_received, bytes_sent, bytes_received, failed;
-	uint64_t offers_sent, offers_received, stalls;
-};
-
 enum conn_state {
 	CONN_RESOLVING,  /* address or route */
 	CONN_CONNECTING, /* requested, or accepted: not yet established */
@@ -163,7 +158,7 @@ struct conn {
 	bool end_sent, seen_sent, end_received, seen_received;
 	bool parting; /* all is said: only the CM's event is waited for */
 
-	struct stats_count stats;
+	ibmsg_stats stats; /* what counts up */
 };
 
 struct listener {
@@ -196,7 +191,7 @@ struct loop {
 
 	unsigned busy_poll_us, connect_ms, keepalive_ms;
 	uint64_t max_message, max_memory;
-	struct stats_count stats; /* of connections that are gone */
+	ibmsg_stats stats; /* of connections that are gone */
 	unsigned num_conns;
 };
 
@@ -321,6 +316,8 @@ bool cm_dispatch(struct loop *loop);
 
 /* ---- conn.c ---- */
 
+/* Add what counts up. */
+void stats_add(ibmsg_stats *to, const ibmsg_stats *from);
 struct conn *conn_new(struct loop *loop, ibmsg_socket *socket, bool connector);
 void conn_free(struct conn *conn); /* one that was never told of */
 /* The queue pair, in its id's device, with receives posted. An error of the public enum. */
@@ -333,6 +330,8 @@ void conn_opened(struct conn *conn);
 void conn_doom(struct conn *conn, int error);
 /* End it now: by the dispatcher. */
 void conn_close(struct conn *conn, int error);
+/* The same, but well if both sides have said all. */
+void conn_end(struct conn *conn, int otherwise);
 /* What a dispatcher does with a connection that is due. */
 void conn_attend(struct conn *conn);
 void conn_expired(struct conn *conn);

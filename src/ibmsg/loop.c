@@ -493,7 +493,7 @@ void loop_close(struct loop *loop)
 	while (!list_is_empty(&loop->listeners))
 		cm_close_listener(list_first(&loop->listeners, struct listener, link));
 	while (!list_is_empty(&loop->conns))
-		conn_close(list_first(&loop->conns, struct conn, link), IBMSG_CLOSED);
+		conn_end(list_first(&loop->conns, struct conn, link), IBMSG_CLOSED);
 	while (!list_is_empty(&loop->devices))
 		device_free(list_first(&loop->devices, struct device, link));
 	loop_unlock(loop);

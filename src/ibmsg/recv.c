@@ -252,7 +252,7 @@ static int take_offer(struct conn *conn, const struct proto_message *offer)
 	block->peer_key = offer->key;
 	block->asked = 0;
 	block->read = 0;
-	conn->stats.offers_received++;
+	conn->stats.rendezvous_received++;
 	list_add_tail(&conn->reading, &block->read_link);
 	list_add_tail(&conn->arrivals, &block->link);
 	if (offer->length)

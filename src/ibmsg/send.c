@@ -21,7 +21,7 @@ static void finish(struct conn *conn, ibmsg_buffer *msg, int outcome)
 		conn->stats.messages_sent++;
 		conn->stats.bytes_sent += msg->size;
 	} else {
-		conn->stats.failed++;
+		conn->stats.messages_failed++;
 	}
 	loop_due(conn);
 }
@@ -301,7 +301,7 @@ static void send_offer(struct conn *conn, struct batch *batch, ibmsg_buffer *msg
 		offer.flags = PROTO_WANT_CREDIT;
 	if (post_inline(conn, &offer, WR_OFFER)) {
 		conn->sends++;
-		conn->stats.offers_sent++;
+		conn->stats.rendezvous_sent++;
 	}
 }
 

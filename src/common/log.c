@@ -14,26 +14,31 @@
 #include <unistd.h>
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
-static enum log_level limit = LOG_WARN;
 static bool original; /* the lines as the original ibmsg wrote them; it had no levels */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+unsigned log_levels;
 
 static void read_environment(void)
 {
 	const char *wanted = getenv(LOG_VARIABLE);
+	enum log_level most = LOG_WARN;
+	unsigned levels;
 
 	for (unsigned i = 0; wanted && i < sizeof(level_names) / sizeof(*level_names); i++)
 		if (!strcmp(wanted, level_names[i]))
-			limit = (enum log_level)i;
+			most = (enum log_level)i;
+	levels = (2u << most) - 1;
 	original = wanted && !strcmp(wanted, "original");
 	if (original)
-		limit = LOG_DEBUG;
+		levels = 1u << LOG_ERROR | 1u << LOG_WARN | 1u << LOG_DEBUG;
+	__atomic_store_n(&log_levels, levels, __ATOMIC_RELEASE);
 }
 
-bool log_is_on(enum log_level level)
+unsigned log_read_levels(void)
 {
 	pthread_once(&once, read_environment);
-	return level <= limit && !(original && level == LOG_INFO);
+	return __atomic_load_n(&log_levels, __ATOMIC_ACQUIRE);
 }
 
 /* Returns its length. */

@@ -11,7 +11,16 @@
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-bool log_is_on(enum log_level level);
+/* A bit for each level that is wanted; none are known until somebody asks. */
+extern unsigned log_levels __attribute__((visibility("hidden")));
+unsigned log_read_levels(void);
+
+static inline bool log_is_on(enum log_level level)
+{
+	unsigned levels = __atomic_load_n(&log_levels, __ATOMIC_ACQUIRE);
+
+	return (levels ? levels : log_read_levels()) & 1u << level;
+}
 
 /*
  * One line, one write(2); errno is left as it was. The function that decides an error logs it,

@@ -387,10 +387,10 @@ static void add_pools(struct loop *loop, ibmsg_stats *out)
 	list_for_each (pos, &loop->devices) {
 		struct pool *pool = container_of(pos, struct device, link)->pool;
 
-		pthread_mutex_lock(&pool->lock);
+		lock_take(&pool->lock);
 		out->registered_bytes += pool->registered;
 		out->arriving_bytes += pool->arriving;
-		pthread_mutex_unlock(&pool->lock);
+		lock_give(&pool->lock);
 	}
 	out->connections = loop->num_conns;
 }

@@ -228,9 +228,9 @@ uint64_t device_arriving_elsewhere(const struct device *device)
 
 		if (other == device)
 			continue;
-		pthread_mutex_lock(&other->pool->lock);
+		lock_take(&other->pool->lock);
 		bytes += other->pool->arriving;
-		pthread_mutex_unlock(&other->pool->lock);
+		lock_give(&other->pool->lock);
 	}
 	return bytes;
 }

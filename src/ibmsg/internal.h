@@ -17,7 +17,7 @@
 #define IBMSG_INTERNAL_H
 
 #include <netdb.h>
-#include <stdatomic.h>
+#include <pthread.h>
 
 #include "pool.h"
 
@@ -171,8 +171,7 @@ struct listener {
 
 struct loop {
 	ibmsg_event_loop *event_loop;
-	pthread_mutex_t lock;
-	atomic_int callers; /* threads that want the lock: a spinning dispatcher makes room */
+	struct lock lock; /* a spinning dispatcher makes room for those who want it */
 	struct rdma_event_channel *channel;
 	int epoll_fd, wake_fd, timer_fd;
 	bool fd_is_shared; /* somebody else waits for epoll_fd */
@@ -248,8 +247,18 @@ int loop_open(ibmsg_event_loop *event_loop);
 void loop_close(struct loop *loop);
 int loop_dispatch(struct loop *loop, int timeout_ms);
 void loop_wake(const struct loop *loop);
-void loop_lock(struct loop *loop);
-void loop_unlock(struct loop *loop);
+
+static inline void loop_lock(struct loop *loop)
+{
+	lock_take(&loop->lock);
+}
+
+static inline void loop_unlock(struct loop *loop)
+{
+	lock_give(&loop->lock);
+}
+
+bool loop_is_dispatcher(const struct loop *loop);     /* this thread, inside a callback */
 int loop_watch(struct loop *loop, int fd, void *who); /* 0 or -errno */
 void loop_unwatch(struct loop *loop, int fd);
 uint64_t loop_now(void);

@@ -17,7 +17,8 @@
 #define POLL_BATCH   32
 #define POLL_MOST    1024 /* completions of one CQ in a row, then others have their turn */
 #define EVENTS       16
-#define SPINS        64  /* looks at completions between two looks at all the rest */
+#define SPINS        128 /* looks at completions between two looks at all the rest */
+#define ROUNDS       4 /* of them between two looks at the clock, which is slow on some machines */
 #define QUIET_MISSES 256 /* looks in vain after which a spinning dispatcher arms a CQ */
 
 uint64_t loop_now(void)
@@ -30,24 +31,10 @@ uint64_t loop_now(void)
 
 /* ---- locking and waking ---- */
 
-void loop_lock(struct loop *loop)
-{
-	if (!pthread_mutex_trylock(&loop->lock))
-		return;
-	atomic_fetch_add(&loop->callers, 1);
-	pthread_mutex_lock(&loop->lock);
-	atomic_fetch_sub(&loop->callers, 1);
-}
-
-void loop_unlock(struct loop *loop)
-{
-	pthread_mutex_unlock(&loop->lock);
-}
-
 /* For a dispatcher that spins. */
 static void make_room(struct loop *loop)
 {
-	if (!atomic_load_explicit(&loop->callers, memory_order_relaxed))
+	if (!lock_is_wanted(&loop->lock))
 		return;
 	loop_unlock(loop);
 	sched_yield();
@@ -62,7 +49,7 @@ void loop_wake(const struct loop *loop)
 		log_error("cannot wake the loop: %s", strerror(errno));
 }
 
-static bool is_dispatcher(const struct loop *loop)
+bool loop_is_dispatcher(const struct loop *loop)
 {
 	return loop->dispatching && pthread_equal(loop->dispatcher, pthread_self());
 }
@@ -74,7 +61,7 @@ void loop_due(struct conn *conn)
 	if (!list_is_empty(&conn->due_link))
 		return;
 	list_add_tail(&loop->due, &conn->due_link);
-	if (!is_dispatcher(loop))
+	if (!loop_is_dispatcher(loop))
 		loop_wake(loop);
 }
 
@@ -349,23 +336,35 @@ static int wait(struct loop *loop, int timeout_ms)
 	return count > 0;
 }
 
+/* Whether there was something; -errno. */
+static int spin_round(struct loop *loop)
+{
+	for (int i = 0; i < SPINS; i++) {
+		if (poll_unarmed(loop) || !list_is_empty(&loop->due))
+			return 1;
+		make_room(loop);
+	}
+	return wait(loop, 0);
+}
+
 /* Look again and again for a while. Whether there was something; -errno. */
 static int spin(struct loop *loop, int timeout_ms)
 {
-	uint64_t begin = loop_now(), span = (uint64_t)loop->busy_poll_us * 1000;
+	uint64_t begin = 0, now = 0, span = (uint64_t)loop->busy_poll_us * 1000;
+	int result;
 
 	if (timeout_ms >= 0 && span > (uint64_t)timeout_ms * 1000000u)
 		span = (uint64_t)timeout_ms * 1000000u;
 	do {
-		for (int i = 0; i < SPINS; i++) {
-			if (poll_unarmed(loop) || !list_is_empty(&loop->due))
-				return 1;
-			make_room(loop);
+		for (int i = 0; i < ROUNDS; i++) {
+			result = spin_round(loop);
+			if (result)
+				return result;
 		}
-		int result = wait(loop, 0);
-		if (result)
-			return result;
-	} while (loop_now() - begin < span);
+		now = loop_now();
+		if (!begin)
+			begin = now;
+	} while (now - begin < span);
 	return 0;
 }
 
@@ -450,7 +449,6 @@ static void free_loop(struct loop *loop)
 			close(fds[i]);
 	if (loop->channel)
 		rdma_destroy_event_channel(loop->channel);
-	pthread_mutex_destroy(&loop->lock);
 	free(loop);
 }
 
@@ -467,7 +465,6 @@ int loop_open(ibmsg_event_loop *event_loop)
 	loop->keepalive_ms = 4000;
 	loop->max_message = 1ull << 30;
 	loop->max_memory = 2ull << 30;
-	pthread_mutex_init(&loop->lock, NULL);
 	list_init(&loop->devices);
 	list_init(&loop->conns);
 	list_init(&loop->listeners);

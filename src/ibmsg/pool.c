@@ -24,7 +24,6 @@ struct pool *pool_new(struct ibv_pd *pd, int wake_fd)
 
 	if (!pool)
 		return NULL;
-	pthread_mutex_init(&pool->lock, NULL);
 	list_init(&pool->slots);
 	list_init(&pool->slabs);
 	list_init(&pool->large);
@@ -56,7 +55,6 @@ static void pool_free(struct pool *pool)
 		free_large(container_of(pos, struct block, link));
 	if (ibv_dealloc_pd(pool->pd))
 		log_warn("cannot free a protection domain");
-	pthread_mutex_destroy(&pool->lock);
 	free(pool);
 }
 
@@ -65,14 +63,14 @@ static void drop_user(struct pool *pool)
 {
 	bool last = --pool->users == 0;
 
-	pthread_mutex_unlock(&pool->lock);
+	lock_give(&pool->lock);
 	if (last)
 		pool_free(pool);
 }
 
 void pool_put(struct pool *pool)
 {
-	pthread_mutex_lock(&pool->lock);
+	lock_take(&pool->lock);
 	pool->wake_fd = -1;
 	drop_user(pool);
 }
@@ -177,9 +175,9 @@ int block_register(struct block *block, size_t size, int access)
 	block->mr = ibv_reg_mr(block->pool->pd, block->base, size, access);
 	if (!block->mr)
 		return -errno;
-	pthread_mutex_lock(&block->pool->lock);
+	lock_take(&block->pool->lock);
 	block->pool->registered += size;
-	pthread_mutex_unlock(&block->pool->lock);
+	lock_give(&block->pool->lock);
 	return 0;
 }
 
@@ -193,9 +191,9 @@ void block_deregister(struct block *block)
 	if (ibv_dereg_mr(block->mr))
 		log_warn("cannot deregister %p", (void *)block->base);
 	block->mr = NULL;
-	pthread_mutex_lock(&block->pool->lock);
+	lock_take(&block->pool->lock);
 	block->pool->registered -= size;
-	pthread_mutex_unlock(&block->pool->lock);
+	lock_give(&block->pool->lock);
 }
 
 /* ---- both ---- */
@@ -219,9 +217,9 @@ struct block *pool_get(struct pool *pool, size_t size)
 {
 	struct block *block;
 
-	pthread_mutex_lock(&pool->lock);
+	lock_take(&pool->lock);
 	block = get(pool, size);
-	pthread_mutex_unlock(&pool->lock);
+	lock_give(&pool->lock);
 	return block;
 }
 
@@ -229,7 +227,7 @@ struct block *pool_get_arriving(struct pool *pool, size_t size, uint64_t most)
 {
 	struct block *block = NULL;
 
-	pthread_mutex_lock(&pool->lock);
+	lock_take(&pool->lock);
 	if (pool->arriving <= most && size <= most - pool->arriving)
 		block = get(pool, size);
 	if (block) {
@@ -238,7 +236,7 @@ struct block *pool_get_arriving(struct pool *pool, size_t size, uint64_t most)
 	} else {
 		pool->starved = true;
 	}
-	pthread_mutex_unlock(&pool->lock);
+	lock_give(&pool->lock);
 	return block;
 }
 
@@ -249,7 +247,7 @@ void block_put(struct block *block)
 	bool kept = true;
 
 	block_deregister(block);
-	pthread_mutex_lock(&pool->lock);
+	lock_take(&pool->lock);
 	if (block->arriving)
 		pool->arriving -= block->room;
 	if (block->slot)

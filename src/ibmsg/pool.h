@@ -8,11 +8,11 @@
 #ifndef IBMSG_POOL_H
 #define IBMSG_POOL_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "../common/list.h"
+#include "../common/lock.h"
 #include "../softrdma/interpose/redirect.h"
 #pragma GCC visibility push(default)
 #include <ibmsg.h>
@@ -23,7 +23,7 @@
 #define SLOT_BYTES    4096
 
 struct pool {
-	pthread_mutex_t lock; /* guards all of this; a leaf */
+	struct lock lock; /* guards all of this; a leaf */
 	struct ibv_pd *pd;
 	unsigned users;    /* the device, and blocks that are out */
 	struct list slots; /* free ones */

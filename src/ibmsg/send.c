@@ -378,14 +378,15 @@ void send_pump(struct conn *conn)
 int send_post(struct conn *conn, ibmsg_buffer *msg)
 {
 	struct buffer_private *private = buffer_private(msg);
+	bool is_first = list_is_empty(&conn->queue) && list_is_empty(&conn->in_flight);
 
 	private->conn = conn;
 	msg->error = IBMSG_OK;
 	set_buffer_status(msg, IBMSG_WAITING);
 	list_add_tail(&conn->queue, &private->link);
-	/* The dispatcher sends when its callback has returned: what is posted together leaves so.
-	 */
-	if (conn->loop->dispatching && pthread_equal(conn->loop->dispatcher, pthread_self()))
+	/* A lone message leaves at once; what a callback posts behind it leaves together, when the
+	 * callback has returned. */
+	if (!is_first && loop_is_dispatcher(conn->loop))
 		loop_due(conn);
 	else
 		send_pump(conn);

@@ -104,7 +104,7 @@ fail() {
 start() {
   local name=$1
   shift
-  : >"$(errors_of "$name")" # there before the process is
+  : >"$(log_of "$name")" >"$(errors_of "$name")" # there, and empty, before the process is
   "$@" </dev/null >"$(log_of "$name")" 2>"$(errors_of "$name")" &
   pids[$name]=$!
 }

@@ -28,13 +28,15 @@ static void check_record(const uint8_t *bytes, size_t size, uint64_t most)
 
 static void check_file(uint8_t *bytes, size_t size)
 {
-	int64_t length = file_check_proof(bytes, size);
+	uint32_t checksum;
+	int64_t length = file_check_proof(bytes, size, &checksum);
 	uint8_t proof[FILE_PROOF_BYTES];
 
 	CHECK(length == -EBADMSG || length == -EILSEQ ||
 	      length == (int64_t)size - FILE_PROOF_BYTES);
 	if (length < 0)
 		return;
+	CHECK(checksum == file_checksum(bytes, (size_t)length));
 	memcpy(proof, bytes + length, sizeof(proof));
 	file_put_proof(bytes, (size_t)length);
 	CHECK(!memcmp(bytes + length, proof, sizeof(proof)));

@@ -46,7 +46,7 @@ void file_put_proof(uint8_t *buffer, size_t length)
 	memcpy(buffer + length + sizeof(magic), numbers, sizeof(numbers));
 }
 
-int64_t file_check_proof(const uint8_t *buffer, size_t size)
+int64_t file_check_proof(const uint8_t *buffer, size_t size, uint32_t *checksum)
 {
 	uint32_t numbers[2];
 	size_t length;
@@ -57,7 +57,10 @@ int64_t file_check_proof(const uint8_t *buffer, size_t size)
 	memcpy(numbers, buffer + length + sizeof(magic), sizeof(numbers));
 	if (memcmp(buffer + length, magic, sizeof(magic)) != 0 || ntohl(numbers[0]) != length)
 		return -EBADMSG;
-	return ntohl(numbers[1]) == file_checksum(buffer, length) ? (int64_t)length : -EILSEQ;
+	if (ntohl(numbers[1]) != file_checksum(buffer, length))
+		return -EILSEQ;
+	*checksum = ntohl(numbers[1]);
+	return (int64_t)length;
 }
 
 /* ---- loading ---- */

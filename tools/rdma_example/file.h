@@ -18,10 +18,10 @@ uint32_t file_checksum(const void *bytes, size_t length);
 /* Write the proof behind @length bytes of a file. */
 void file_put_proof(uint8_t *buffer, size_t length);
 /*
- * The length of the file in a buffer of @size bytes. -EBADMSG if there is no proof, as when a
- * client has gone too early; -EILSEQ if the checksum is another.
+ * The length of the file in a buffer of @size bytes, and its checksum. -EBADMSG if there is no
+ * proof, as when a client has gone too early; -EILSEQ if the checksum is another.
  */
-int64_t file_check_proof(const uint8_t *buffer, size_t size);
+int64_t file_check_proof(const uint8_t *buffer, size_t size, uint32_t *checksum);
 
 /* A file with its proof behind it, of up to @most bytes in all; to be freed. 0 or -errno, reported.
  */

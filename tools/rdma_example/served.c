@@ -148,7 +148,8 @@ int served_answer(struct served *client, uint64_t room)
 static int store_file(const struct served *client)
 {
 	const struct region *buffer = &client->buffer;
-	int64_t length = file_check_proof(buffer->data, buffer->length);
+	uint32_t checksum;
+	int64_t length = file_check_proof(buffer->data, buffer->length, &checksum);
 	int error;
 
 	if (length < 0) {
@@ -161,7 +162,7 @@ static int store_file(const struct served *client)
 	error = file_store(client->options->file, buffer->data, (size_t)length);
 	if (!error)
 		printf("The file is stored in %s , %" PRId64 " bytes, checksum 0x%08x \n",
-		       client->options->file, length, file_checksum(buffer->data, (size_t)length));
+		       client->options->file, length, checksum);
 	return error;
 }
 

@@ -366,14 +366,19 @@ static void accept_client(struct sockaddr *address)
 	puts("connected");
 }
 
-/* The client's buffer, with the key that it told us. */
-static void peek(void)
+/*
+ * The client's buffer, with the key that it told us. On iWARP a write is not answered, but one that
+ * is not allowed ends the connection, long before the client has lost its patience.
+ */
+static void open_client(enum ibv_wr_opcode opcode)
 {
 	static uint8_t byte;
 	struct ibv_mr *mr = reg(&byte, 1, EVERYTHING);
+	bool is_done = does(opcode, mr, 1, me.theirs.address, me.theirs.stag);
 
-	must(!does(IBV_WR_RDMA_READ, mr, 1, me.theirs.address, me.theirs.stag),
-	     "the client's buffer can be read");
+	if (is_done && opcode == IBV_WR_RDMA_WRITE)
+		is_done = !is_readable(me.events->fd, patience_ms() / 2);
+	must(!is_done, "the client's key opens");
 	puts("refused");
 }
 
@@ -397,8 +402,8 @@ static void be_server(struct sockaddr *address)
 	must(completes(&wc) && wc.byte_len == sizeof(me.theirs), "no record of 16 bytes");
 	memcpy(&me.theirs, me.received, sizeof(me.theirs));
 	printf("asked for %" PRIu32 "\n", me.theirs.length);
-	if (is("peek")) {
-		peek();
+	if (is("read") || is("write")) {
+		open_client(is("read") ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE);
 		return;
 	}
 	if (is("leave")) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Pieces from here and there, written as one, to the board of 06: 09-gather ADDRESS PORT */
+/* Pieces from here and there, written as one, to the board of 08: 09-gather ADDRESS PORT */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

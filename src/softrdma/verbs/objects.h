@@ -261,6 +261,15 @@ static inline struct soft_qp *to_qp(struct rc_qp *rc)
 int soft_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int soft_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
+/* Rules of raw packet queue pairs. */
+struct ibv_flow *soft_create_flow(struct ibv_qp *qp, struct ibv_flow_attr *attr);
+int soft_destroy_flow(struct ibv_flow *flow);
+
+static inline bool qp_is_raw(const struct soft_qp *qp)
+{
+	return qp->qp.qp_type == IBV_QPT_RAW_PACKET;
+}
+
 /* ibv_wr_*: can these be offered (enum ibv_qp_create_send_ops_flags)? Offer them. */
 bool wr_can_offer(uint64_t send_ops);
 void wr_set_ops(struct soft_qp *qp);

@@ -77,7 +77,8 @@ static int check_send(const struct soft_qp *qp, const struct ibv_send_wr *wr)
 	const struct opcode_rule *rule = rule_of(wr->opcode);
 	const struct rc_sendq *sq = &qp->rc.sq;
 
-	if (!rule || (rule->offer == EXTENDED && !qp->rc.extended))
+	if (!rule || (rule->offer == EXTENDED && !qp->rc.extended) ||
+	    (qp_is_raw(qp) && wr->opcode != IBV_WR_SEND))
 		return EOPNOTSUPP;
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->cap.max_send_sge)
 		return EINVAL;

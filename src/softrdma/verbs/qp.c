@@ -8,6 +8,7 @@
 
 #include "../../common/log.h"
 #include "../progress/progress.h"
+#include "../raw/raw.h"
 #include "../strict.h"
 #include "../tcp/tcp.h"
 #include "../uncancel.h"
@@ -151,7 +152,7 @@ static int grant(struct ibv_qp_cap *cap)
 
 static int check_init(const struct ibv_pd *pd, const struct ibv_qp_init_attr *attr)
 {
-	if (attr->qp_type != IBV_QPT_RC)
+	if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_RAW_PACKET)
 		return EOPNOTSUPP;
 	if (!attr->send_cq || !attr->recv_cq || !is_soft_context(attr->send_cq->context) ||
 	    !is_soft_context(attr->recv_cq->context) ||
@@ -171,7 +172,7 @@ static void fill_public(struct soft_qp *qp, struct ibv_pd *pd, const struct ibv_
 	qp->qp.qp_num = qp->rc.qp_num;
 	qp->qp.handle = qp->rc.qp_num;
 	qp->qp.state = IBV_QPS_RESET;
-	qp->qp.qp_type = IBV_QPT_RC;
+	qp->qp.qp_type = attr->qp_type;
 	pthread_mutex_init(&qp->qp.mutex, NULL);
 	pthread_cond_init(&qp->qp.cond, NULL);
 }
@@ -187,6 +188,22 @@ static void join_others(struct soft_qp *qp)
 		pthread_mutex_unlock(&qp->srq->lock);
 	}
 	atomic_fetch_add(&container_of(qp->qp.pd, struct soft_pd, pd)->users, 1);
+}
+
+static void free_qp(struct soft_qp *qp)
+{
+	pthread_mutex_destroy(&qp->rc.lock);
+	free(qp->rc.sq.slots);
+	recvq_fini(&qp->rq);
+	free(qp);
+}
+
+static int attach_raw(struct soft_qp *qp)
+{
+	const struct soft_device *device =
+		container_of(qp->qp.context->device, struct soft_device, device);
+
+	return raw_attach(&qp->rc, device->ifindex, device->ifname);
 }
 
 struct ibv_qp *soft_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
@@ -221,15 +238,20 @@ struct ibv_qp *soft_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *at
 		error = ENOMEM;
 	if (!error)
 		error = insert(qp);
+	pthread_mutex_init(&qp->rc.lock, NULL);
 	if (error) {
-		free(qp->rc.sq.slots);
-		recvq_fini(&qp->rq);
-		free(qp);
+		free_qp(qp);
 		errno = error;
 		return NULL;
 	}
-	pthread_mutex_init(&qp->rc.lock, NULL);
 	fill_public(qp, pd, attr);
+	error = qp_is_raw(qp) ? -attach_raw(qp) : 0;
+	if (error) {
+		remove_from_table(qp);
+		free_qp(qp);
+		errno = error;
+		return NULL;
+	}
 	join_others(qp);
 	return &qp->qp;
 }
@@ -262,6 +284,8 @@ int soft_ibv_destroy_qp(struct ibv_qp *ibqp)
 	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
 
 	UNCANCELLABLE;
+	if (qp_is_raw(qp) && raw_has_flows(&qp->rc))
+		return EBUSY;
 	/* The owner is told while it can still find and disown the queue pair. */
 	pthread_mutex_lock(&qp->rc.lock);
 	qp->rc.state = IBV_QPS_RESET;
@@ -277,13 +301,12 @@ int soft_ibv_destroy_qp(struct ibv_qp *ibqp)
 	while (atomic_load(&qp->refs) > 1)
 		sched_yield();
 	flush_forget(qp);
+	if (qp_is_raw(qp))
+		raw_detach(&qp->rc);
 	async_retire(ibqp->context, ibqp, &qp->async);
-	pthread_mutex_destroy(&qp->rc.lock);
 	pthread_mutex_destroy(&qp->qp.mutex);
 	pthread_cond_destroy(&qp->qp.cond);
-	free(qp->rc.sq.slots);
-	recvq_fini(&qp->rq);
-	free(qp);
+	free_qp(qp);
 	return 0;
 }
 
@@ -355,12 +378,10 @@ static int step(struct soft_qp *qp, enum ibv_qp_state to, int mask)
 	return 0;
 }
 
-int soft_ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
+static int modify(struct soft_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
-	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
 	int error = 0;
 
-	UNCANCELLABLE;
 	pthread_mutex_lock(&qp->rc.lock);
 	if ((mask & IBV_QP_CUR_STATE) && attr->cur_qp_state != qp->rc.state)
 		error = EINVAL;
@@ -378,6 +399,29 @@ int soft_ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	}
 	pthread_mutex_unlock(&qp->rc.lock);
 	return error;
+}
+
+/* Frames are received from RTR on, until the error state or the beginning. */
+static int modify_raw(struct soft_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+	int error;
+
+	raw_lock_config();
+	error = modify(qp, attr, mask);
+	if (!error && (mask & IBV_QP_STATE))
+		error = -raw_receive_from_now(&qp->rc, attr->qp_state == IBV_QPS_RTR ||
+							       attr->qp_state == IBV_QPS_RTS ||
+							       attr->qp_state == IBV_QPS_SQD);
+	raw_unlock_config();
+	return error;
+}
+
+int soft_ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
+{
+	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
+
+	UNCANCELLABLE;
+	return qp_is_raw(qp) ? modify_raw(qp, attr, mask) : modify(qp, attr, mask);
 }
 
 int soft_ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
@@ -398,7 +442,7 @@ int soft_ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 		.recv_cq = ibqp->recv_cq,
 		.srq = ibqp->srq,
 		.cap = qp->cap,
-		.qp_type = IBV_QPT_RC,
+		.qp_type = ibqp->qp_type,
 		.sq_sig_all = qp->sq_sig_all,
 	};
 	pthread_mutex_unlock(&qp->rc.lock);

@@ -100,6 +100,8 @@ void context_set_ops(struct verbs_context *verbs)
 	verbs->create_cq_ex = soft_create_cq_ex;
 	verbs->create_srq_ex = create_srq_ex;
 	verbs->create_qp_ex = soft_create_qp_ex;
+	verbs->ibv_create_flow = soft_create_flow;
+	verbs->ibv_destroy_flow = soft_destroy_flow;
 	verbs->close_xrcd = no_close_xrcd;
 	verbs->sz = sizeof(*verbs);
 	verbs->context.abi_compat = __VERBS_ABI_IS_EXTENDED;

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/* Which back end receives: the best that the interface and the process's rights allow. */
+#include <errno.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "../../common/log.h"
+#include "internal.h"
+
+/* The best first. */
+static const struct raw_rx_ops *const back_ends[] = {&raw_rx_xdp, &raw_rx_ring, &raw_rx_socket};
+
+#define NUM_BACK_ENDS (sizeof(back_ends) / sizeof(*back_ends))
+
+/* Whether the card takes VLAN tags out of frames before XDP sees them. */
+static bool strips_tags(const struct raw_interface *iface)
+{
+	struct ethtool_value value = {.cmd = ETHTOOL_GFLAGS};
+	struct ifreq request = {0};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool known;
+
+	if (fd < 0)
+		return true;
+	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", iface->name);
+	request.ifr_data = (void *)&value;
+	known = !ioctl(fd, SIOCETHTOOL, &request);
+	close(fd);
+	return !known || (value.data & ETH_FLAG_RXVLAN);
+}
+
+bool raw_suits_xdp(const struct raw_interface *iface, const struct raw_rules *rules)
+{
+	bool tags = false;
+
+	for (unsigned i = 0; i < rules->num; i++) {
+		if (rules->rules[i].copies)
+			return false;
+		tags |= rules->rules[i].mask.is_tagged != 0;
+	}
+	return !tags || !strips_tags(iface);
+}
+
+/* The back end that the user asks for; NULL: the best. */
+static int read_wish(const struct raw_rx_ops **wish)
+{
+	const char *name = getenv("SOFTRDMA_RAW");
+
+	*wish = NULL;
+	if (!name || !*name)
+		return 0;
+	for (unsigned i = 0; i < NUM_BACK_ENDS; i++)
+		if (!strcmp(name, back_ends[i]->name))
+			*wish = back_ends[i];
+	if (*wish)
+		return 0;
+	log_error("SOFTRDMA_RAW=%s: there are xdp, ring and socket", name);
+	return -EINVAL;
+}
+
+int raw_choose_rx(struct raw_qp *raw, const struct raw_rules *rules, bool alone, struct raw_rx **rx)
+{
+	bool may_use_xdp = alone && raw_suits_xdp(&raw->iface, rules);
+	const struct raw_rx_ops *wish;
+	int error = read_wish(&wish);
+
+	if (error)
+		return error;
+	/* What XDP cannot do by its nature does not fail for the wish. */
+	if (wish == &raw_rx_xdp && !may_use_xdp)
+		wish = &raw_rx_ring;
+	for (unsigned i = 0; i < NUM_BACK_ENDS; i++) {
+		const struct raw_rx_ops *ops = back_ends[i];
+
+		if (wish ? ops != wish : ops == &raw_rx_xdp && !may_use_xdp)
+			continue;
+		error = ops->open(rx, raw, rules);
+		if (!error)
+			return 0;
+		if (wish)
+			log_error("soft_%s: cannot receive by %s: %s", raw->iface.name, ops->name,
+				  strerror(-error));
+		else
+			log_info("soft_%s: cannot receive by %s: %s", raw->iface.name, ops->name,
+				 strerror(-error));
+	}
+	return error;
+}

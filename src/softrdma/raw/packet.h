@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* What the two back ends over AF_PACKET share: the socket and its filter. */
+#ifndef SOFTRDMA_RAW_PACKET_H
+#define SOFTRDMA_RAW_PACKET_H
+
+#include "rx.h"
+#include "take.h"
+
+struct packet_socket {
+	struct raw_rx rx;
+	/*
+	 * Rules that have to be matched here, as they do not fit into a filter; num 0: the filter
+	 * does it all. Under the queue pair's lock.
+	 */
+	struct raw_rules unfiltered;
+	struct raw_take take;
+};
+
+/* A packet socket that will receive, once it is bound, what the rules match. */
+int packet_open(struct packet_socket *packet, struct raw_qp *raw, const struct raw_rx_ops *ops,
+		const struct raw_rules *rules);
+/* From now on it receives, and the kernel loses what NORMAL rules match. */
+int packet_bind(struct packet_socket *packet, const struct raw_rules *rules);
+int packet_set_rules(struct raw_rx *rx, const struct raw_rules *rules);
+void packet_let_go(struct raw_rx *rx);
+void packet_close(struct packet_socket *packet);
+
+/*
+ * Deliver one frame that lies at @data in one piece, unless it is not wanted. False: no receive is
+ * posted.
+ */
+bool packet_deliver(struct packet_socket *packet, void *data, uint32_t len,
+		    const struct raw_tag *tag);
+
+#endif

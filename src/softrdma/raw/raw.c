@@ -1,0 +1,512 @@
+/* SPDX-License-Identifier: MIT */
+/* Raw packet queue pairs: their life, their rules, and who moves their frames. */
+#include "raw.h"
+
+#include <errno.h>
+#include <net/if.h>
+#include <net/if_arp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../../common/log.h"
+#include "internal.h"
+
+#define BUDGET    64      /* frames per look: a poller wants its completions soon */
+#define SETTLE_NS 2000000 /* after which a program that was detached runs nowhere any more */
+
+static pthread_mutex_t config = PTHREAD_MUTEX_INITIALIZER; /* guards rules and back ends; raw.h */
+static struct list all = {&all, &all};
+
+struct raw_flow {
+	struct raw_qp *raw;
+	struct raw_rule rule;
+	struct list link; /* in raw_qp.flows */
+};
+
+/* ---- receiving ---- */
+
+/* The queue pair's lock is held. */
+static bool may_receive(const struct raw_qp *raw)
+{
+	return raw->rx && (raw->qp->state == IBV_QPS_RTR || raw->qp->state == IBV_QPS_RTS ||
+			   raw->qp->state == IBV_QPS_SQD);
+}
+
+static unsigned receive(struct raw_qp *raw)
+{
+	unsigned num;
+
+	if (!may_receive(raw))
+		return 0;
+	raw->starved = false;
+	num = raw->rx->ops->receive(raw->rx, BUDGET);
+	raw->counters.received += num;
+	return num;
+}
+
+/* What came before the tag, the tag, and what comes behind. */
+static void scatter_tagged(const struct rc_recv *recv, const struct raw_frame *frame)
+{
+	const uint8_t tag[4] = {(uint8_t)(frame->tag.tpid >> 8), (uint8_t)frame->tag.tpid,
+				(uint8_t)(frame->tag.tci >> 8), (uint8_t)frame->tag.tci};
+	const char *first = frame->pieces[0].iov_base;
+	uint64_t offset = 16;
+
+	rc_sge_scatter(recv->sge, recv->num_sge, 0, first, 12);
+	rc_sge_scatter(recv->sge, recv->num_sge, 12, tag, sizeof(tag));
+	rc_sge_scatter(recv->sge, recv->num_sge, offset, first + 12, frame->pieces[0].iov_len - 12);
+	offset += frame->pieces[0].iov_len - 12;
+	for (unsigned i = 1; i < frame->num; i++) {
+		rc_sge_scatter(recv->sge, recv->num_sge, offset, frame->pieces[i].iov_base,
+			       frame->pieces[i].iov_len);
+		offset += frame->pieces[i].iov_len;
+	}
+}
+
+static void scatter(const struct rc_recv *recv, const struct raw_frame *frame)
+{
+	uint64_t offset = 0;
+
+	for (unsigned i = 0; i < frame->num; i++) {
+		rc_sge_scatter(recv->sge, recv->num_sge, offset, frame->pieces[i].iov_base,
+			       frame->pieces[i].iov_len);
+		offset += frame->pieces[i].iov_len;
+	}
+}
+
+bool raw_deliver(struct raw_qp *raw, const struct raw_frame *frame)
+{
+	bool tagged = frame->tag.is_there && frame->pieces[0].iov_len >= 12;
+	struct rc_arrival arrival = {.opcode = IBV_WC_RECV,
+				     .length = frame->len + (tagged ? 4 : 0)};
+	struct rc_recv *recv = rc_recv_begin(raw->qp);
+
+	/* A receive that was wrong from the start ends as such; the frame takes the next one. */
+	while (recv && recv->status != IBV_WC_SUCCESS) {
+		rc_recv_done(raw->qp, recv,
+			     &(struct rc_arrival){.status = recv->status, .opcode = IBV_WC_RECV});
+		recv = rc_recv_begin(raw->qp);
+	}
+	if (!recv) {
+		raw->starved = true;
+		return false;
+	}
+	if (arrival.length > recv->length) {
+		arrival.status = IBV_WC_LOC_LEN_ERR;
+		arrival.length = 0;
+	} else if (tagged) {
+		scatter_tagged(recv, frame);
+	} else {
+		scatter(recv, frame);
+	}
+	rc_recv_done(raw->qp, recv, &arrival);
+	return true;
+}
+
+static void rx_ready(struct progress_source *source, uint32_t events)
+{
+	struct raw_rx *rx = container_of(source, struct raw_rx, source);
+	struct raw_qp *raw = rx->raw;
+	int error;
+	socklen_t len = sizeof(error);
+
+	/* The interface went down, or is gone: reading it ends the event. */
+	if (events & EPOLLERR)
+		getsockopt(source->fd, SOL_SOCKET, SO_ERROR, &error, &len);
+	pthread_mutex_lock(&raw->qp->lock);
+	if (raw->rx == rx) {
+		receive(raw);
+		/* Frames wait where they are until a receive is posted. */
+		if (raw->starved && !rx->paused)
+			rx->paused = !progress_rewatch(source, 0);
+	}
+	pthread_mutex_unlock(&raw->qp->lock);
+}
+
+/* ---- the transport's operations ---- */
+
+static void op_send(struct rc_qp *qp)
+{
+	raw_tx_run(qp->conn);
+}
+
+static bool op_drive(struct rc_qp *qp)
+{
+	struct raw_qp *raw = qp->conn;
+	bool any = receive(raw) > 0;
+
+	if (raw->rx && !raw->rx->paused)
+		progress_looked(&raw->rx->source, any);
+	if (qp->sq.next != qp->sq.tail && qp->state == IBV_QPS_RTS)
+		any |= raw_tx_run(raw);
+	return any;
+}
+
+static void op_rest(struct rc_qp *qp)
+{
+	struct raw_qp *raw = qp->conn;
+
+	if (raw->rx)
+		progress_take_back(&raw->rx->source);
+}
+
+static void op_recv_posted(struct rc_qp *qp)
+{
+	struct raw_qp *raw = qp->conn;
+
+	raw_count_drops(raw); /* while it still tells that there was no receive */
+	raw->starved = false;
+	if (raw->rx && raw->rx->paused)
+		raw->rx->paused = progress_rewatch(&raw->rx->source, EPOLLIN) != 0;
+}
+
+/* There is no peer to tell. Whoever changed the state closes the back end. */
+static void op_close(struct rc_qp *qp)
+{
+	(void)qp;
+}
+
+static const struct rc_transport raw_transport = {
+	.name = "raw",
+	.send = op_send,
+	.drive = op_drive,
+	.rest = op_rest,
+	.recv_posted = op_recv_posted,
+	.disconnect = op_close,
+	.close = op_close,
+};
+
+/* ---- counters ---- */
+
+void raw_count_drops(struct raw_qp *raw)
+{
+	uint64_t drops = raw->rx ? raw->rx->ops->read_drops(raw->rx) : 0;
+
+	if (raw->starved)
+		raw->counters.no_buffer += drops;
+	else
+		raw->counters.dropped += drops;
+}
+
+void raw_read_counters(struct rc_qp *qp, struct raw_counters *counters)
+{
+	struct raw_qp *raw = qp->conn;
+
+	pthread_mutex_lock(&qp->lock);
+	raw_count_drops(raw);
+	*counters = raw->counters;
+	pthread_mutex_unlock(&qp->lock);
+}
+
+/* ---- back ends: the configuration's lock is held ---- */
+
+/* Another back end will receive what comes from now on; what has come is delivered first. */
+static void finish_rx(struct raw_qp *raw)
+{
+	if (!raw->rx->ops->stop)
+		return;
+	raw->rx->ops->stop(raw->rx);
+	nanosleep(&(struct timespec){.tv_nsec = SETTLE_NS}, NULL);
+	pthread_mutex_lock(&raw->qp->lock);
+	while (receive(raw))
+		;
+	pthread_mutex_unlock(&raw->qp->lock);
+}
+
+static void use_rx(struct raw_qp *raw, struct raw_rx *rx)
+{
+	struct raw_rx *before = raw->rx;
+
+	if (before && rx)
+		finish_rx(raw);
+	pthread_mutex_lock(&raw->qp->lock);
+	raw_count_drops(raw);
+	raw->rx = rx;
+	raw->starved = false;
+	pthread_mutex_unlock(&raw->qp->lock);
+	if (!before)
+		return;
+	progress_unwatch(&before->source);
+	progress_barrier();
+	before->ops->close(before);
+}
+
+static bool is_beside(const struct raw_qp *raw, const struct raw_qp *other)
+{
+	return other != raw && other->iface.index == raw->iface.index && other->rx;
+}
+
+static bool is_alone(const struct raw_qp *raw)
+{
+	struct list *pos;
+
+	list_for_each (pos, &all)
+		if (is_beside(raw, container_of(pos, struct raw_qp, link)))
+			return false;
+	return true;
+}
+
+static int open_rx(struct raw_qp *raw, const struct raw_rules *rules)
+{
+	struct raw_rx *rx;
+	int error = raw_choose_rx(raw, rules, is_alone(raw), &rx);
+
+	if (error)
+		return error;
+	rx->source.set = PROGRESS_DATA;
+	rx->source.ready = rx_ready;
+	rx->raw = raw;
+	log_info("soft_%s: QP 0x%x receives by %s", raw->iface.name, raw->qp->qp_num,
+		 rx->ops->name);
+	use_rx(raw, rx);
+	error = progress_watch(&rx->source, EPOLLIN);
+	if (error)
+		use_rx(raw, NULL);
+	return error;
+}
+
+static int gather_rules(const struct raw_qp *raw, struct raw_rules *rules)
+{
+	struct list *pos;
+
+	*rules = (struct raw_rules){.rules = calloc(raw->num_flows + 1, sizeof(*rules->rules))};
+	if (!rules->rules)
+		return -ENOMEM;
+	list_for_each (pos, &raw->flows)
+		rules->rules[rules->num++] = container_of(pos, struct raw_flow, link)->rule;
+	return 0;
+}
+
+static int reopen(struct raw_qp *raw)
+{
+	struct raw_rules rules;
+	int error = gather_rules(raw, &rules);
+
+	if (!error)
+		error = open_rx(raw, &rules);
+	free(rules.rules);
+	return error;
+}
+
+/* XDP gives a frame to one receiver only: where there are several, none may use it. */
+static void share_interface(const struct raw_qp *raw)
+{
+	struct list *pos;
+
+	list_for_each (pos, &all) {
+		struct raw_qp *other = container_of(pos, struct raw_qp, link);
+
+		if (is_beside(raw, other) && other->rx->ops == &raw_rx_xdp && reopen(other))
+			log_warn("soft_%s: QP 0x%x: its rules take packets from others",
+				 other->iface.name, other->qp->qp_num);
+	}
+}
+
+/* Make the kernel do what the rules say now. */
+static int apply_rules(struct raw_qp *raw, const struct raw_rules *rules)
+{
+	int error;
+
+	if (raw->rx && (raw->rx->ops != &raw_rx_xdp || raw_suits_xdp(&raw->iface, rules)))
+		return raw->rx->ops->set_rules(raw->rx, rules);
+	error = open_rx(raw, rules);
+	if (!error)
+		share_interface(raw);
+	return error;
+}
+
+static int apply(struct raw_qp *raw)
+{
+	struct raw_rules rules;
+	int error;
+
+	if (!raw->receives || !raw->num_flows) {
+		use_rx(raw, NULL);
+		return 0;
+	}
+	error = gather_rules(raw, &rules);
+	if (!error)
+		error = apply_rules(raw, &rules);
+	free(rules.rules);
+	return error;
+}
+
+void raw_lock_config(void)
+{
+	pthread_mutex_lock(&config);
+}
+
+void raw_unlock_config(void)
+{
+	pthread_mutex_unlock(&config);
+}
+
+/* ---- rules ---- */
+
+int raw_receive_from_now(struct rc_qp *qp, bool receives)
+{
+	struct raw_qp *raw = qp->conn;
+	bool before = raw->receives;
+	int error;
+
+	raw->receives = receives;
+	error = apply(raw);
+	if (error)
+		raw->receives = before;
+	return error;
+}
+
+int raw_add_flow(struct rc_qp *qp, const struct raw_rule *rule, struct raw_flow **out)
+{
+	struct raw_qp *raw = qp->conn;
+	struct raw_flow *flow = calloc(1, sizeof(*flow));
+	int error;
+
+	if (!flow)
+		return -ENOMEM;
+	flow->raw = raw;
+	flow->rule = *rule;
+	pthread_mutex_lock(&config);
+	list_add_tail(&raw->flows, &flow->link);
+	raw->num_flows++;
+	error = apply(raw);
+	if (error) {
+		list_del(&flow->link);
+		raw->num_flows--;
+		free(flow);
+	} else {
+		raw_join(raw, rule);
+		*out = flow;
+	}
+	pthread_mutex_unlock(&config);
+	return error;
+}
+
+int raw_remove_flow(struct raw_flow *flow)
+{
+	struct raw_qp *raw = flow->raw;
+	int error;
+
+	pthread_mutex_lock(&config);
+	list_del(&flow->link);
+	raw->num_flows--;
+	error = apply(raw);
+	if (error) {
+		list_add_tail(&raw->flows, &flow->link);
+		raw->num_flows++;
+	} else {
+		raw_leave(raw, &flow->rule);
+		free(flow);
+	}
+	pthread_mutex_unlock(&config);
+	return error;
+}
+
+bool raw_has_flows(const struct rc_qp *qp)
+{
+	const struct raw_qp *raw = qp->conn;
+	bool any;
+
+	pthread_mutex_lock(&config);
+	any = raw->num_flows > 0;
+	pthread_mutex_unlock(&config);
+	return any;
+}
+
+/* ---- fork ---- */
+
+/* The descriptors of back ends are closed with all others that are watched. */
+static void let_go(void)
+{
+	struct list *pos;
+
+	list_for_each (pos, &all) {
+		struct raw_qp *raw = container_of(pos, struct raw_qp, link);
+
+		if (raw->rx)
+			raw->rx->ops->let_go(raw->rx);
+		if (!raw->tx.is_blocked)
+			close(raw->tx.source.fd);
+	}
+	list_init(&all);
+	pthread_mutex_unlock(&config);
+}
+
+static void prepare_for_fork(void)
+{
+	pthread_atfork(raw_lock_config, raw_unlock_config, let_go);
+}
+
+static pthread_once_t prepared = PTHREAD_ONCE_INIT;
+
+/* ---- making ---- */
+
+static int look_at_interface(struct raw_qp *raw, unsigned ifindex, const char *ifname)
+{
+	struct ifreq request = {0};
+
+	raw->iface.index = ifindex;
+	snprintf(raw->iface.name, sizeof(raw->iface.name), "%s", ifname);
+	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", ifname);
+	if (ioctl(raw->tx.source.fd, SIOCGIFHWADDR, &request))
+		return -errno;
+	/* Loopback's frames look like Ethernet's. */
+	if (request.ifr_hwaddr.sa_family != ARPHRD_ETHER &&
+	    request.ifr_hwaddr.sa_family != ARPHRD_LOOPBACK)
+		return -EOPNOTSUPP;
+	memcpy(raw->mac, request.ifr_hwaddr.sa_data, sizeof(raw->mac));
+	if (ioctl(raw->tx.source.fd, SIOCGIFMTU, &request))
+		return -errno;
+	raw->iface.mtu = (unsigned)request.ifr_mtu;
+	return 0;
+}
+
+int raw_attach(struct rc_qp *qp, unsigned ifindex, const char *ifname)
+{
+	struct raw_qp *raw = calloc(1, sizeof(*raw));
+	int error;
+
+	if (!raw)
+		return -ENOMEM;
+	pthread_once(&prepared, prepare_for_fork);
+	raw->qp = qp;
+	list_init(&raw->flows);
+	error = raw_tx_open(raw, ifindex, ifname);
+	if (!error)
+		error = look_at_interface(raw, ifindex, ifname);
+	if (error) {
+		raw_tx_close(raw);
+		free(raw);
+		return error;
+	}
+	pthread_mutex_lock(&config);
+	list_add_tail(&all, &raw->link);
+	pthread_mutex_unlock(&config);
+	qp->conn = raw;
+	qp->transport = &raw_transport;
+	return 0;
+}
+
+void raw_detach(struct rc_qp *qp)
+{
+	struct raw_qp *raw = qp->conn;
+
+	pthread_mutex_lock(&config);
+	use_rx(raw, NULL);
+	list_del(&raw->link);
+	pthread_mutex_unlock(&config);
+	log_info("soft_%s: QP 0x%x: %llu frames received, %llu dropped, %llu without a receive",
+		 raw->iface.name, qp->qp_num, (unsigned long long)raw->counters.received,
+		 (unsigned long long)raw->counters.dropped,
+		 (unsigned long long)raw->counters.no_buffer);
+	raw_tx_close(raw);
+	qp->transport = NULL;
+	qp->conn = NULL;
+	free(raw);
+}

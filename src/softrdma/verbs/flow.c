@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Flows: the rules that say which frames a raw packet queue pair receives. */
+/* Flows, the rules that say which frames a raw packet queue pair receives, and what they count. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -52,4 +52,19 @@ int soft_destroy_flow(struct ibv_flow *ibflow)
 	if (!error)
 		free(flow);
 	return -error;
+}
+
+int soft_raw_counters(struct ibv_qp *ibqp, uint64_t *received, uint64_t *dropped,
+		      uint64_t *no_buffer)
+{
+	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
+	struct raw_counters counters;
+
+	if (!qp_is_raw(qp))
+		return EOPNOTSUPP;
+	raw_read_counters(&qp->rc, &counters);
+	*received = counters.received;
+	*dropped = counters.dropped;
+	*no_buffer = counters.no_buffer;
+	return 0;
 }

@@ -100,4 +100,8 @@ int soft_ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 		      struct ibv_qp_init_attr *init);
 int soft_ibv_destroy_qp(struct ibv_qp *qp);
 
+/* Of a raw packet queue pair; EOPNOTSUPP for others. See interpose/counters.h. */
+int soft_raw_counters(struct ibv_qp *qp, uint64_t *received, uint64_t *dropped,
+		      uint64_t *no_buffer);
+
 #endif

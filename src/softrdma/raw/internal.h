@@ -4,6 +4,7 @@
 #define SOFTRDMA_RAW_INTERNAL_H
 
 #include "../../common/list.h"
+#include "presence.h"
 #include "raw.h"
 #include "rx.h"
 
@@ -26,6 +27,7 @@ struct raw_qp {
 	struct raw_counters counters;
 
 	/* Under the configuration's lock. */
+	struct presence presence;
 	struct list link;  /* among all raw queue pairs of the process */
 	struct list flows; /* of struct raw_flow */
 	unsigned num_flows;
@@ -44,7 +46,7 @@ bool raw_tx_run(struct raw_qp *raw);
 
 /* ---- choice.c: which back end; the configuration's lock is held ---- */
 
-/* @alone: no other queue pair of this process receives from the interface. */
+/* @alone: nobody else, in this process or another, receives from the interface. */
 int raw_choose_rx(struct raw_qp *raw, const struct raw_rules *rules, bool alone,
 		  struct raw_rx **rx);
 /* Whether XDP can do what these rules ask: it cannot copy, and sees no tag that a card strips. */

@@ -237,26 +237,15 @@ static void use_rx(struct raw_qp *raw, struct raw_rx *rx)
 	before->ops->close(before);
 }
 
-static bool is_beside(const struct raw_qp *raw, const struct raw_qp *other)
-{
-	return other != raw && other->iface.index == raw->iface.index && other->rx;
-}
-
-static bool is_alone(const struct raw_qp *raw)
-{
-	struct list *pos;
-
-	list_for_each (pos, &all)
-		if (is_beside(raw, container_of(pos, struct raw_qp, link)))
-			return false;
-	return true;
-}
-
-static int open_rx(struct raw_qp *raw, const struct raw_rules *rules)
+static int open_rx(struct raw_qp *raw, const struct raw_rules *rules, bool alone)
 {
 	struct raw_rx *rx;
-	int error = raw_choose_rx(raw, rules, is_alone(raw), &rx);
+	int error;
 
+	/* Both who come at the same time see each other. */
+	presence_show(&raw->presence, raw->iface.index, raw->qp->qp_num);
+	alone = presence_is_alone(&raw->presence, raw->iface.index, alone);
+	error = raw_choose_rx(raw, rules, alone, &rx);
 	if (error)
 		return error;
 	rx->source.set = PROGRESS_DATA;
@@ -283,42 +272,53 @@ static int gather_rules(const struct raw_qp *raw, struct raw_rules *rules)
 	return 0;
 }
 
-static int reopen(struct raw_qp *raw)
+/* XDP gives a frame to one receiver only: where there are several, none may use it. */
+static void leave_xdp(struct raw_qp *raw)
 {
 	struct raw_rules rules;
-	int error = gather_rules(raw, &rules);
+	int error;
 
+	if (!raw->rx || raw->rx->ops != &raw_rx_xdp)
+		return;
+	error = gather_rules(raw, &rules);
 	if (!error)
-		error = open_rx(raw, &rules);
+		error = open_rx(raw, &rules, false);
 	free(rules.rules);
-	return error;
+	if (error)
+		log_warn("soft_%s: QP 0x%x: its rules take packets from others", raw->iface.name,
+			 raw->qp->qp_num);
 }
 
-/* XDP gives a frame to one receiver only: where there are several, none may use it. */
-static void share_interface(const struct raw_qp *raw)
+static void step_aside(struct presence *presence)
+{
+	pthread_mutex_lock(&config);
+	leave_xdp(container_of(presence, struct raw_qp, presence));
+	pthread_mutex_unlock(&config);
+}
+
+/* Returns whether others receive from the interface. */
+static bool share_interface(const struct raw_qp *raw)
 {
 	struct list *pos;
+	bool any = false;
 
 	list_for_each (pos, &all) {
 		struct raw_qp *other = container_of(pos, struct raw_qp, link);
 
-		if (is_beside(raw, other) && other->rx->ops == &raw_rx_xdp && reopen(other))
-			log_warn("soft_%s: QP 0x%x: its rules take packets from others",
-				 other->iface.name, other->qp->qp_num);
+		if (other == raw || other->iface.index != raw->iface.index || !other->rx)
+			continue;
+		any = true;
+		leave_xdp(other);
 	}
+	return any;
 }
 
 /* Make the kernel do what the rules say now. */
 static int apply_rules(struct raw_qp *raw, const struct raw_rules *rules)
 {
-	int error;
-
 	if (raw->rx && (raw->rx->ops != &raw_rx_xdp || raw_suits_xdp(&raw->iface, rules)))
 		return raw->rx->ops->set_rules(raw->rx, rules);
-	error = open_rx(raw, rules);
-	if (!error)
-		share_interface(raw);
-	return error;
+	return open_rx(raw, rules, !share_interface(raw));
 }
 
 static int apply(struct raw_qp *raw)
@@ -477,6 +477,7 @@ int raw_attach(struct rc_qp *qp, unsigned ifindex, const char *ifname)
 	pthread_once(&prepared, prepare_for_fork);
 	raw->qp = qp;
 	list_init(&raw->flows);
+	presence_init(&raw->presence, step_aside);
 	error = raw_tx_open(raw, ifindex, ifname);
 	if (!error)
 		error = look_at_interface(raw, ifindex, ifname);
@@ -505,6 +506,7 @@ void raw_detach(struct rc_qp *qp)
 		 raw->iface.name, qp->qp_num, (unsigned long long)raw->counters.received,
 		 (unsigned long long)raw->counters.dropped,
 		 (unsigned long long)raw->counters.no_buffer);
+	presence_fini(&raw->presence);
 	raw_tx_close(raw);
 	qp->transport = NULL;
 	qp->conn = NULL;

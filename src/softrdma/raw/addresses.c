@@ -22,9 +22,10 @@ static bool membership_for(const struct raw_qp *raw, const struct raw_rule *rule
 		return rule->copies;
 	}
 	request->mr_type = mac[0] & 1 ? PACKET_MR_MULTICAST : PACKET_MR_UNICAST;
-	request->mr_alen = sizeof(raw->mac);
-	memcpy(request->mr_address, mac, sizeof(raw->mac));
-	return memcmp(mac, raw->mac, sizeof(raw->mac)) != 0 && memcmp(mac, all, sizeof(all)) != 0;
+	request->mr_alen = sizeof(raw->iface.mac);
+	memcpy(request->mr_address, mac, sizeof(raw->iface.mac));
+	return memcmp(mac, raw->iface.mac, sizeof(raw->iface.mac)) != 0 &&
+	       memcmp(mac, all, sizeof(all)) != 0;
 }
 
 /* What cannot be had is not worth a failure: the frames may come all the same. */

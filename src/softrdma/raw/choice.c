@@ -1,15 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Which back end receives: the best that the interface and the process's rights allow. */
 #include <errno.h>
-#include <linux/ethtool.h>
-#include <linux/sockios.h>
-#include <net/if.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "../../common/log.h"
 #include "internal.h"
@@ -18,23 +11,6 @@
 static const struct raw_rx_ops *const back_ends[] = {&raw_rx_xdp, &raw_rx_ring, &raw_rx_socket};
 
 #define NUM_BACK_ENDS (sizeof(back_ends) / sizeof(*back_ends))
-
-/* Whether the card takes VLAN tags out of frames before XDP sees them. */
-static bool strips_tags(const struct raw_interface *iface)
-{
-	struct ethtool_value value = {.cmd = ETHTOOL_GFLAGS};
-	struct ifreq request = {0};
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	bool known;
-
-	if (fd < 0)
-		return true;
-	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", iface->name);
-	request.ifr_data = (void *)&value;
-	known = !ioctl(fd, SIOCETHTOOL, &request);
-	close(fd);
-	return !known || (value.data & ETH_FLAG_RXVLAN);
-}
 
 bool raw_suits_xdp(const struct raw_interface *iface, const struct raw_rules *rules)
 {
@@ -45,7 +21,7 @@ bool raw_suits_xdp(const struct raw_interface *iface, const struct raw_rules *ru
 			return false;
 		tags |= rules->rules[i].mask.is_tagged != 0;
 	}
-	return !tags || !strips_tags(iface);
+	return !tags || !iface->strips_tags;
 }
 
 /* The back end that the user asks for; NULL: the best. */

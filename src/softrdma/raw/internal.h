@@ -18,7 +18,6 @@ struct raw_tx {
 struct raw_qp {
 	struct rc_qp *qp;
 	struct raw_interface iface;
-	uint8_t mac[6];
 
 	/* Under the queue pair's lock. */
 	struct raw_tx tx;
@@ -39,7 +38,7 @@ void raw_count_drops(struct raw_qp *raw);
 
 /* ---- tx.c: sending; the queue pair's lock is held ---- */
 
-int raw_tx_open(struct raw_qp *raw, unsigned ifindex, const char *ifname);
+int raw_tx_open(struct raw_qp *raw);
 void raw_tx_close(struct raw_qp *raw);
 /* Send what is posted. Whether anything was done. */
 bool raw_tx_run(struct raw_qp *raw);

@@ -3,13 +3,8 @@
 #include "raw.h"
 
 #include <errno.h>
-#include <net/if.h>
-#include <net/if_arp.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -240,8 +235,11 @@ static void use_rx(struct raw_qp *raw, struct raw_rx *rx)
 static int open_rx(struct raw_qp *raw, const struct raw_rules *rules, bool alone)
 {
 	struct raw_rx *rx;
-	int error;
+	/* It may have changed since: another MTU needs other chunks. */
+	int error = interface_look_up(&raw->iface, raw->iface.index, raw->iface.name);
 
+	if (error)
+		return error;
 	/* Both who come at the same time see each other. */
 	presence_show(&raw->presence, raw->iface.index, raw->qp->qp_num);
 	alone = presence_is_alone(&raw->presence, raw->iface.index, alone);
@@ -447,26 +445,6 @@ static pthread_once_t prepared = PTHREAD_ONCE_INIT;
 
 /* ---- making ---- */
 
-static int look_at_interface(struct raw_qp *raw, unsigned ifindex, const char *ifname)
-{
-	struct ifreq request = {0};
-
-	raw->iface.index = ifindex;
-	snprintf(raw->iface.name, sizeof(raw->iface.name), "%s", ifname);
-	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", ifname);
-	if (ioctl(raw->tx.source.fd, SIOCGIFHWADDR, &request))
-		return -errno;
-	/* Loopback's frames look like Ethernet's. */
-	if (request.ifr_hwaddr.sa_family != ARPHRD_ETHER &&
-	    request.ifr_hwaddr.sa_family != ARPHRD_LOOPBACK)
-		return -EOPNOTSUPP;
-	memcpy(raw->mac, request.ifr_hwaddr.sa_data, sizeof(raw->mac));
-	if (ioctl(raw->tx.source.fd, SIOCGIFMTU, &request))
-		return -errno;
-	raw->iface.mtu = (unsigned)request.ifr_mtu;
-	return 0;
-}
-
 int raw_attach(struct rc_qp *qp, unsigned ifindex, const char *ifname)
 {
 	struct raw_qp *raw = calloc(1, sizeof(*raw));
@@ -478,11 +456,10 @@ int raw_attach(struct rc_qp *qp, unsigned ifindex, const char *ifname)
 	raw->qp = qp;
 	list_init(&raw->flows);
 	presence_init(&raw->presence, step_aside);
-	error = raw_tx_open(raw, ifindex, ifname);
+	error = interface_look_up(&raw->iface, ifindex, ifname);
 	if (!error)
-		error = look_at_interface(raw, ifindex, ifname);
+		error = raw_tx_open(raw);
 	if (error) {
-		raw_tx_close(raw);
 		free(raw);
 		return error;
 	}

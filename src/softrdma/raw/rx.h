@@ -9,15 +9,10 @@
 #define SOFTRDMA_RAW_RX_H
 
 #include "../progress/progress.h"
+#include "interface.h"
 #include "rule.h"
 
 struct raw_qp;
-
-struct raw_interface {
-	unsigned index;
-	char name[16];
-	unsigned mtu;
-};
 
 struct raw_rules {
 	struct raw_rule *rules;

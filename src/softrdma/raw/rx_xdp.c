@@ -6,10 +6,8 @@
  */
 #include <errno.h>
 #include <linux/if_link.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,7 +23,6 @@
 #define XDP_PKT_CONTD (1 << 0)
 #endif
 
-#define MAX_QUEUES   64
 #define MOST_CHUNKS  8192 /* of all queues together */
 #define LEAST_CHUNKS 512
 #define BUSY_TRIES   40 /* 5 ms each: a socket that was closed holds its queue for a while */
@@ -186,9 +183,9 @@ static int open_queue(struct rx_xdp *rx, struct xsk_place *place)
 	return error;
 }
 
-static int open_queues(struct rx_xdp *rx, const struct raw_interface *iface, unsigned num,
-		       bool zero_copy)
+static int open_queues(struct rx_xdp *rx, const struct raw_interface *iface, bool zero_copy)
 {
+	const unsigned num = iface->num_queues;
 	struct xsk_place place = {.ifindex = iface->index,
 				  .mtu = iface->mtu,
 				  .num_chunks = MOST_CHUNKS,
@@ -206,7 +203,7 @@ static int open_queues(struct rx_xdp *rx, const struct raw_interface *iface, uns
 
 /* The program first: if another process has one there, this costs no time. */
 static int try_mode(struct rx_xdp *rx, const struct raw_interface *iface, int program,
-		    uint32_t flags, unsigned num)
+		    uint32_t flags)
 {
 	bool native = flags == XDP_FLAGS_DRV_MODE;
 	int error;
@@ -214,12 +211,12 @@ static int try_mode(struct rx_xdp *rx, const struct raw_interface *iface, int pr
 	rx->link = bpf_link(program, iface->index, FILTER_XDP, flags);
 	if (rx->link < 0)
 		return rx->link;
-	error = native ? open_queues(rx, iface, num, true) : -EOPNOTSUPP;
+	error = native ? open_queues(rx, iface, true) : -EOPNOTSUPP;
 	if (!error) {
 		log_info("soft_%s: XDP in the driver, zero copy", iface->name);
 		return 0;
 	}
-	error = open_queues(rx, iface, num, false);
+	error = open_queues(rx, iface, false);
 	if (!error)
 		log_info("soft_%s: XDP %s", iface->name,
 			 native ? "in the driver" : "in the kernel's generic part");
@@ -250,39 +247,37 @@ static int make_descriptor(struct rx_xdp *rx)
 	return error;
 }
 
-static unsigned count_queues(const struct raw_interface *iface)
+/* Before the kernel makes a buffer of a frame is best, unless it has been one all along. */
+static int try_modes(struct rx_xdp *rx, const struct raw_interface *iface, int program)
 {
-	unsigned num = 0;
-	char path[96];
-	struct stat unused;
+	const uint32_t first = iface->is_virtual ? XDP_FLAGS_SKB_MODE : XDP_FLAGS_DRV_MODE;
+	int error = try_mode(rx, iface, program, first);
 
-	do
-		snprintf(path, sizeof(path), "/sys/class/net/%s/queues/rx-%u", iface->name, num);
-	while (!stat(path, &unused) && ++num < MAX_QUEUES);
-	return num ? num : 1; /* no /sys */
+	if (error)
+		error = try_mode(rx, iface, program,
+				 first ^ (XDP_FLAGS_SKB_MODE | XDP_FLAGS_DRV_MODE));
+	return error;
 }
 
 static int start(struct rx_xdp *rx, const struct raw_interface *iface,
-		 const struct raw_rules *rules, unsigned num)
+		 const struct raw_rules *rules)
 {
 	int program, error;
 
-	rx->map = bpf_create_map(BPF_MAP_TYPE_XSKMAP, sizeof(int), sizeof(int), num);
+	rx->map = bpf_create_map(BPF_MAP_TYPE_XSKMAP, sizeof(int), sizeof(int), iface->num_queues);
 	if (rx->map < 0)
 		return rx->map;
 	program = bpf_load_filter(FILTER_XDP, rules->rules, rules->num, rx->map);
 	if (program < 0)
 		return program;
-	error = try_mode(rx, iface, program, XDP_FLAGS_DRV_MODE, num);
-	if (error)
-		error = try_mode(rx, iface, program, XDP_FLAGS_SKB_MODE, num);
+	error = try_modes(rx, iface, program);
 	close(program);
 	return error ? error : make_descriptor(rx);
 }
 
 static int rx_xdp_open(struct raw_rx **out, struct raw_qp *raw, const struct raw_rules *rules)
 {
-	unsigned num = count_queues(&raw->iface);
+	unsigned num = raw->iface.num_queues;
 	struct rx_xdp *rx;
 	int error;
 
@@ -293,7 +288,7 @@ static int rx_xdp_open(struct raw_rx **out, struct raw_qp *raw, const struct raw
 	rx->rx.raw = raw;
 	rx->rx.source.fd = -1;
 	rx->map = rx->link = -1;
-	error = start(rx, &raw->iface, rules, num);
+	error = start(rx, &raw->iface, rules);
 	if (error)
 		rx_xdp_close(&rx->rx);
 	else

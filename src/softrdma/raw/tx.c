@@ -182,10 +182,11 @@ static int explain_open(int error)
 	return error == EACCES ? -EPERM : -error;
 }
 
-int raw_tx_open(struct raw_qp *raw, unsigned ifindex, const char *ifname)
+int raw_tx_open(struct raw_qp *raw)
 {
 	/* Protocol 0: it receives nothing. */
-	const struct sockaddr_ll address = {.sll_family = AF_PACKET, .sll_ifindex = (int)ifindex};
+	const struct sockaddr_ll address = {.sll_family = AF_PACKET,
+					    .sll_ifindex = (int)raw->iface.index};
 	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	const int size = SEND_BUFFER;
 	int error;
@@ -199,7 +200,9 @@ int raw_tx_open(struct raw_qp *raw, unsigned ifindex, const char *ifname)
 		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 	if (bind(fd, (const struct sockaddr *)&address, sizeof(address))) {
 		error = errno;
-		log_error("soft_%s: cannot bind a packet socket: %s", ifname, strerror(error));
+		log_error("soft_%s: cannot bind a packet socket: %s", raw->iface.name,
+			  strerror(error));
+		close(fd);
 		return -error;
 	}
 	return 0;
@@ -209,8 +212,6 @@ void raw_tx_close(struct raw_qp *raw)
 {
 	struct raw_tx *tx = &raw->tx;
 
-	if (tx->source.fd < 0)
-		return;
 	if (tx->is_blocked)
 		progress_unwatch(&tx->source);
 	progress_timer_cancel(&tx->retry);

@@ -69,10 +69,9 @@ struct end {
 	struct ibv_cq *send_cq, *recv_cq;
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
-	uint8_t *memory;  /* END_FRAMES of END_ROOM for receives, then as many for sends */
-	uint8_t *arrived; /* the last that end_wait found, and its length */
-	uint32_t length;
-	uint64_t arrived_id;
+	uint8_t *memory;           /* END_FRAMES of END_ROOM for receives, then as many for sends */
+	uint8_t arrived[END_ROOM]; /* a copy of the last that end_wait found */
+	uint32_t length;           /* of it */
 };
 
 struct ibv_context *open_here(void);

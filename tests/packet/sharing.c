@@ -287,7 +287,7 @@ static void *send_stream(void *argument)
 		if (send(there, frame, len, 0) != (ssize_t)len)
 			break;
 		stream->sent++;
-		usleep(50);
+		usleep(500);
 	}
 	return NULL;
 }

@@ -16,6 +16,7 @@
 
 #define PREFIX      "softrdma/raw/"
 #define PATIENCE_MS 1000 /* for another process to change its back end */
+#define AGAIN_MS    5
 
 static socklen_t set_name(struct sockaddr_un *address, const char *name)
 {
@@ -38,6 +39,14 @@ static bool may_ask(int fd)
 
 /* ---- being asked ---- */
 
+static void keep_asking(struct presence *presence, int fd)
+{
+	int before = atomic_exchange(&presence->asking, fd);
+
+	if (before >= 0)
+		close(before); /* asked at the same time: it will see one more than it needs */
+}
+
 static void answer(struct progress_work *work)
 {
 	struct presence *presence = container_of(work, struct presence, work);
@@ -48,9 +57,17 @@ static void answer(struct progress_work *work)
 		return;
 	/* Whoever is about to choose learns of it without waiting: it may be asking the other. */
 	if (!atomic_compare_exchange_strong(&presence->stage, &stage, PRESENCE_ASKED) &&
-	    stage == PRESENCE_ALONE)
-		presence->step_aside(presence);
+	    stage == PRESENCE_ALONE && !presence->step_aside(presence)) {
+		keep_asking(presence, fd);
+		progress_timer_arm(&presence->again, AGAIN_MS);
+		return;
+	}
 	close(fd);
+}
+
+static void ask_again(struct progress_timer *timer)
+{
+	answer(&container_of(timer, struct presence, again)->work);
 }
 
 /* Runs in any thread, under the lock of DATA: the answer is left to the progress thread. */
@@ -58,7 +75,6 @@ static void asked(struct progress_source *source, uint32_t events)
 {
 	struct presence *presence = container_of(source, struct presence, source);
 	int fd = accept4(source->fd, NULL, NULL, SOCK_CLOEXEC);
-	int before;
 
 	(void)events;
 	if (fd < 0)
@@ -67,13 +83,11 @@ static void asked(struct progress_source *source, uint32_t events)
 		close(fd);
 		return;
 	}
-	before = atomic_exchange(&presence->asking, fd);
-	if (before >= 0)
-		close(before); /* asked at the same time: it will see one more than it needs */
+	keep_asking(presence, fd);
 	progress_defer(&presence->work);
 }
 
-void presence_init(struct presence *presence, void (*step_aside)(struct presence *presence))
+void presence_init(struct presence *presence, bool (*step_aside)(struct presence *presence))
 {
 	*presence = (struct presence){
 		.source = {.fd = -1, .set = PROGRESS_DATA, .ready = asked},
@@ -81,6 +95,7 @@ void presence_init(struct presence *presence, void (*step_aside)(struct presence
 		.asking = -1,
 	};
 	progress_work_init(&presence->work, answer);
+	progress_timer_init(&presence->again, PROGRESS_CM, ask_again);
 }
 
 static int listen_at(struct presence *presence, const char *name)
@@ -129,6 +144,7 @@ void presence_fini(struct presence *presence)
 	progress_barrier();
 	progress_lock(PROGRESS_CM);
 	progress_cancel(&presence->work);
+	progress_timer_cancel(&presence->again);
 	progress_unlock(PROGRESS_CM);
 	close(presence->source.fd);
 	fd = atomic_exchange(&presence->asking, -1);

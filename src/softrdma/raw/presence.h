@@ -20,13 +20,17 @@ enum presence_stage {
 struct presence {
 	struct progress_source source; /* listens; fd -1: not shown */
 	struct progress_work work;
-	/* Called by the progress thread when another one asks. */
-	void (*step_aside)(struct presence *presence);
+	/*
+	 * Called by the progress thread, under the CM lock, when another one asks. False: not now,
+	 * try again soon.
+	 */
+	bool (*step_aside)(struct presence *presence);
+	struct progress_timer again;
 	_Atomic(enum presence_stage) stage;
 	_Atomic(int) asking; /* a connection to be closed afterwards, or -1 */
 };
 
-void presence_init(struct presence *presence, void (*step_aside)(struct presence *presence));
+void presence_init(struct presence *presence, bool (*step_aside)(struct presence *presence));
 /* Be found from now on. Whoever cannot be found may miss frames: so says the log. */
 void presence_show(struct presence *presence, unsigned ifindex, uint32_t qp_num);
 /* No lock is held. */

@@ -287,11 +287,14 @@ static void leave_xdp(struct raw_qp *raw)
 			 raw->qp->qp_num);
 }
 
-static void step_aside(struct presence *presence)
+/* The CM's lock is held, and fork() takes it after this one: so do not wait here. */
+static bool step_aside(struct presence *presence)
 {
-	pthread_mutex_lock(&config);
+	if (pthread_mutex_trylock(&config))
+		return false;
 	leave_xdp(container_of(presence, struct raw_qp, presence));
 	pthread_mutex_unlock(&config);
+	return true;
 }
 
 /* Returns whether others receive from the interface. */

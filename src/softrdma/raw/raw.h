@@ -6,7 +6,7 @@
  * A raw queue pair sends every request as one Ethernet frame, and receives those that its flow
  * rules match while it is in RTR or RTS. Frames are moved under the queue pair's lock. Rules change
  * under another, the configuration's, which all raw queue pairs share and which is taken before
- * every other but the CM's: a change takes the kernel milliseconds, in which frames go on.
+ * every other: a change takes the kernel milliseconds, in which frames go on.
  */
 #ifndef SOFTRDMA_RAW_H
 #define SOFTRDMA_RAW_H

@@ -11,18 +11,24 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include "internal.h"
 #include "packet.h"
 
-/* Small blocks: behind a slow reader they are handed over by the clock, not when they are full. */
-#define BLOCK_BYTES  (128 << 10) /* holds a frame of loopback's size */
-#define MOST_BLOCKS  256
-#define LEAST_BLOCKS 16
-#define FRAME_BYTES  2048 /* of no meaning in version 3, but asked for */
-#define HAND_OVER_MS 1
+/*
+ * Many small blocks: behind a reader that stops they are handed over by the clock, not when they
+ * are full, so their number is how long it may stop.
+ */
+#define LEAST_BLOCK_BYTES (16 << 10)
+#define RING_BYTES        (32 << 20)
+#define LEAST_BLOCKS      16
+#define BLOCK_OVERHEAD    256  /* its head, and that of a frame */
+#define FRAME_BYTES       2048 /* of no meaning in version 3, but asked for */
+#define HAND_OVER_MS      1
 
 struct rx_ring {
 	struct packet_socket packet;
 	char *blocks;
+	unsigned block_bytes;
 	unsigned num_blocks;
 	unsigned block; /* at hand */
 	/* In the block at hand: frames left, and the next one. */
@@ -32,7 +38,8 @@ struct rx_ring {
 
 static struct tpacket_hdr_v1 *head_of(const struct rx_ring *rx)
 {
-	struct tpacket_block_desc *desc = (void *)(rx->blocks + (size_t)rx->block * BLOCK_BYTES);
+	struct tpacket_block_desc *desc =
+		(void *)(rx->blocks + (size_t)rx->block * rx->block_bytes);
 
 	return &desc->hdr.bh1;
 }
@@ -111,19 +118,23 @@ static uint64_t read_drops(struct raw_rx *base)
 	return stats.tp_drops;
 }
 
-static int map_ring(struct rx_ring *rx)
+static int map_ring(struct rx_ring *rx, const struct raw_interface *iface)
 {
 	const int version = TPACKET_V3, fd = rx->packet.rx.source.fd;
 	int error = -ENOMEM;
 
 	if (setsockopt(fd, SOL_PACKET, PACKET_VERSION, &version, sizeof(version)))
 		return -errno;
-	for (unsigned num = MOST_BLOCKS; num >= LEAST_BLOCKS; num /= 2) {
+	/* Two frames at least: the rest of a block that a frame does not fit into is lost. */
+	rx->block_bytes = LEAST_BLOCK_BYTES;
+	while (rx->block_bytes < 2 * (iface->mtu + BLOCK_OVERHEAD))
+		rx->block_bytes *= 2;
+	for (unsigned num = RING_BYTES / rx->block_bytes; num >= LEAST_BLOCKS; num /= 2) {
 		struct tpacket_req3 request = {
-			.tp_block_size = BLOCK_BYTES,
+			.tp_block_size = rx->block_bytes,
 			.tp_block_nr = num,
 			.tp_frame_size = FRAME_BYTES,
-			.tp_frame_nr = num * (BLOCK_BYTES / FRAME_BYTES),
+			.tp_frame_nr = num * (rx->block_bytes / FRAME_BYTES),
 			.tp_retire_blk_tov = HAND_OVER_MS,
 		};
 
@@ -136,14 +147,14 @@ static int map_ring(struct rx_ring *rx)
 	}
 	if (error)
 		return error;
-	rx->blocks = mmap(NULL, (size_t)rx->num_blocks * BLOCK_BYTES, PROT_READ | PROT_WRITE,
+	rx->blocks = mmap(NULL, (size_t)rx->num_blocks * rx->block_bytes, PROT_READ | PROT_WRITE,
 			  MAP_SHARED, fd, 0);
 	if (rx->blocks == MAP_FAILED) {
 		rx->blocks = NULL;
 		return -errno;
 	}
 	/* A child that has the mapping would keep the socket. */
-	madvise(rx->blocks, (size_t)rx->num_blocks * BLOCK_BYTES, MADV_DONTFORK);
+	madvise(rx->blocks, (size_t)rx->num_blocks * rx->block_bytes, MADV_DONTFORK);
 	return 0;
 }
 
@@ -152,7 +163,7 @@ static void rx_ring_close(struct raw_rx *base)
 	struct rx_ring *rx = container_of(base, struct rx_ring, packet.rx);
 
 	if (rx->blocks)
-		munmap(rx->blocks, (size_t)rx->num_blocks * BLOCK_BYTES);
+		munmap(rx->blocks, (size_t)rx->num_blocks * rx->block_bytes);
 	packet_close(&rx->packet);
 	free(rx);
 }
@@ -169,7 +180,7 @@ static int rx_ring_open(struct raw_rx **out, struct raw_qp *raw, const struct ra
 		free(rx);
 		return error;
 	}
-	error = map_ring(rx);
+	error = map_ring(rx, &raw->iface);
 	if (!error)
 		error = packet_bind(&rx->packet, rules);
 	if (error) {

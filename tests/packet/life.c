@@ -313,9 +313,8 @@ static void test_what_finds_no_room_is_counted(void **state)
 	}
 	assert_int_equal(softrdma_raw_counters(end.qp, &counters), 0);
 	assert_true(counters.no_buffer > 0);
-	assert_int_equal(counters.dropped, 0);
 	assert_int_equal(counters.received, arrived);
-	assert_true(counters.received + counters.no_buffer >= 10000);
+	assert_true(counters.received + counters.dropped + counters.no_buffer >= 10000);
 	flow_remove(flow);
 	end_close(&end);
 }
@@ -499,6 +498,7 @@ static int try_without_rights(void)
 {
 	struct end end = {0};
 	struct ibv_cq *cq;
+	int result;
 
 	if (setgid(65534) || setuid(65534))
 		return 2;
@@ -507,7 +507,11 @@ static int try_without_rights(void)
 	cq = ibv_create_cq(end.context, 8, NULL, NULL, 0);
 	if (!end.pd || !cq)
 		return 3;
-	return !create_raw(&end, cq) && errno == EPERM ? 0 : 4;
+	result = !create_raw(&end, cq) && errno == EPERM ? 0 : 4;
+	ibv_destroy_cq(cq);
+	ibv_dealloc_pd(end.pd);
+	ibv_close_device(end.context);
+	return result;
 }
 
 static void test_without_rights_there_is_an_error_that_helps(void **state)

@@ -14,6 +14,8 @@
 	 1u << F_SRC_PORT | 1u << F_DST_PORT)
 #define V6_FIELDS ((V4_FIELDS & ~(1u << F_FLAGS)) | 1u << F_FLOW_LABEL)
 
+#define MANY 256 /* rules */
+
 static struct end end;
 static int there;
 
@@ -260,18 +262,18 @@ static void test_tagged_and_untagged_match_where_the_tag_is_not_asked_for(void *
 
 static void test_many_rules(void **state)
 {
-	struct ibv_flow *flows[256];
+	struct ibv_flow *flows[MANY];
 	struct fields hit = frame_udp4, miss = frame_udp4;
 
 	(void)state;
-	for (unsigned i = 0; i < ARRAY_SIZE(flows); i++)
+	for (unsigned i = 0; i < MANY; i++)
 		flows[i] = flow_add_port(&end, (uint16_t)(6000 + 3 * i));
-	for (unsigned i = 0; i < ARRAY_SIZE(flows); i += 5) {
+	for (unsigned i = 0; i < MANY; i += 5) {
 		hit.dst_port = (uint16_t)(6000 + 3 * i);
 		miss.dst_port = (uint16_t)(6001 + 3 * i);
 		check(&miss, &hit);
 	}
-	for (unsigned i = 0; i < ARRAY_SIZE(flows); i++)
+	for (unsigned i = 0; i < MANY; i++)
 		flow_remove(flows[i]);
 }
 

@@ -7,10 +7,11 @@
 #include "../../common/log.h"
 #include "internal.h"
 
-/* The best first. */
-static const struct raw_rx_ops *const back_ends[] = {&raw_rx_xdp, &raw_rx_ring, &raw_rx_socket};
+#define NUM_BACK_ENDS 3
 
-#define NUM_BACK_ENDS (sizeof(back_ends) / sizeof(*back_ends))
+/* The best first. */
+static const struct raw_rx_ops *const back_ends[NUM_BACK_ENDS] = {&raw_rx_xdp, &raw_rx_ring,
+								  &raw_rx_socket};
 
 bool raw_suits_xdp(const struct raw_interface *iface, const struct raw_rules *rules)
 {

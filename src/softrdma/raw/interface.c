@@ -14,31 +14,35 @@
 
 #define MAX_QUEUES 64
 
-static int look_at_link(struct raw_interface *iface, int fd, struct ifreq *request)
+static int look_at_link(struct raw_interface *iface, int fd)
 {
-	if (ioctl(fd, SIOCGIFHWADDR, request))
+	struct ifreq request = {0};
+
+	memcpy(request.ifr_name, iface->name, sizeof(request.ifr_name));
+	if (ioctl(fd, SIOCGIFHWADDR, &request))
 		return -errno;
 	/* Loopback's frames look like Ethernet's. */
-	if (request->ifr_hwaddr.sa_family != ARPHRD_ETHER &&
-	    request->ifr_hwaddr.sa_family != ARPHRD_LOOPBACK)
+	if (request.ifr_hwaddr.sa_family != ARPHRD_ETHER &&
+	    request.ifr_hwaddr.sa_family != ARPHRD_LOOPBACK)
 		return -EOPNOTSUPP;
-	memcpy(iface->mac, request->ifr_hwaddr.sa_data, sizeof(iface->mac));
-	if (ioctl(fd, SIOCGIFMTU, request))
+	memcpy(iface->mac, request.ifr_hwaddr.sa_data, sizeof(iface->mac));
+	if (ioctl(fd, SIOCGIFMTU, &request))
 		return -errno;
-	iface->mtu = (unsigned)request->ifr_mtu;
+	iface->mtu = (unsigned)request.ifr_mtu;
 	return 0;
 }
 
-static void look_at_driver(struct raw_interface *iface, int fd, struct ifreq *request)
+static void look_at_driver(struct raw_interface *iface, int fd)
 {
 	struct ethtool_value flags = {.cmd = ETHTOOL_GFLAGS};
 	struct ethtool_drvinfo driver = {.cmd = ETHTOOL_GDRVINFO};
+	struct ifreq request = {.ifr_data = (void *)&flags};
 
-	request->ifr_data = (void *)&flags;
+	memcpy(request.ifr_name, iface->name, sizeof(request.ifr_name));
 	/* If in doubt, yes: a rule about tags is then served where tags are known. */
-	iface->strips_tags = ioctl(fd, SIOCETHTOOL, request) || (flags.data & ETH_FLAG_RXVLAN);
-	request->ifr_data = (void *)&driver;
-	iface->is_virtual = !ioctl(fd, SIOCETHTOOL, request) && !strcmp(driver.driver, "veth");
+	iface->strips_tags = ioctl(fd, SIOCETHTOOL, &request) || (flags.data & ETH_FLAG_RXVLAN);
+	request.ifr_data = (void *)&driver;
+	iface->is_virtual = !ioctl(fd, SIOCETHTOOL, &request) && !strcmp(driver.driver, "veth");
 }
 
 static unsigned count_queues(const char *name)
@@ -56,15 +60,13 @@ static unsigned count_queues(const char *name)
 int interface_look_up(struct raw_interface *iface, unsigned index, const char *name)
 {
 	struct raw_interface found = {.index = index};
-	struct ifreq request = {0};
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), error;
 
 	if (fd < 0)
 		return -errno;
 	snprintf(found.name, sizeof(found.name), "%s", name);
-	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", name);
-	error = look_at_link(&found, fd, &request);
-	look_at_driver(&found, fd, &request);
+	error = look_at_link(&found, fd);
+	look_at_driver(&found, fd);
 	found.num_queues = count_queues(name);
 	close(fd);
 	if (!error)

@@ -216,10 +216,11 @@ static void skip(struct bytes *bytes, size_t len)
 
 static void parse_ports(union raw_key *key, const struct bytes *bytes)
 {
-	if ((key->ip_proto != IPPROTO_TCP && key->ip_proto != IPPROTO_UDP) ||
-	    bytes->left < PORTS_LEN)
+	const uint8_t proto = key->ip_proto;
+
+	if ((proto != IPPROTO_TCP && proto != IPPROTO_UDP) || bytes->left < PORTS_LEN)
 		return;
-	key->l4 = key->ip_proto;
+	key->l4 = proto;
 	memcpy(&key->src_port, bytes->at, PORTS_LEN);
 }
 
@@ -258,7 +259,8 @@ static void parse_ipv6(union raw_key *key, struct bytes *bytes)
 	key->flow_label = first & htobe32(0xfffff);
 	key->ip_proto = ip[6];
 	key->ttl = ip[7];
-	memcpy(key->src_ip, ip + 8, 32);
+	memcpy(key->src_ip, ip + 8, 16);
+	memcpy(key->dst_ip, ip + 24, 16);
 	skip(bytes, IPV6_LEN);
 	parse_ports(key, bytes);
 }

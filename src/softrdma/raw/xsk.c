@@ -62,9 +62,9 @@ static int map_ring(struct xsk *xsk, struct xsk_ring *ring, uint32_t num, size_t
 	/* A child that has the mapping would keep the socket. */
 	madvise(base, ring->mapped, MADV_DONTFORK);
 	ring->mapping = base;
-	ring->producer = (_Atomic(uint32_t) *)(base + offsets->producer);
-	ring->consumer = (_Atomic(uint32_t) *)(base + offsets->consumer);
-	ring->flags = (_Atomic(uint32_t) *)(base + offsets->flags);
+	ring->producer = (void *)(base + offsets->producer);
+	ring->consumer = (void *)(base + offsets->consumer);
+	ring->flags = (void *)(base + offsets->flags);
 	ring->entries = base + offsets->desc;
 	return 0;
 }

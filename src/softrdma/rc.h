@@ -168,6 +168,13 @@ struct rc_arrival {
 void rc_recv_done(struct rc_qp *qp, struct rc_recv *recv, const struct rc_arrival *arrival);
 
 /*
+ * What this thread completes in between bears one time stamp, that of the first: to look at the
+ * clock costs as much as a small frame.
+ */
+void rc_begin_batch(void);
+void rc_end_batch(void);
+
+/*
  * Pieces of @sge from @offset on, at most @len bytes, into @iov; returns their number (at most
  * @max), bytes in *@bytes.
  */

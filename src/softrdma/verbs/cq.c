@@ -143,6 +143,31 @@ static void report_overrun(struct soft_cq *cq)
 	async_raise(cq->cq.context, &event);
 }
 
+static __thread struct {
+	bool open;
+	uint64_t stamp; /* 0: not looked at the clock yet */
+} batch;
+
+void rc_begin_batch(void)
+{
+	batch.open = true;
+	batch.stamp = 0;
+}
+
+void rc_end_batch(void)
+{
+	batch.open = false;
+}
+
+static uint64_t stamp_now(void)
+{
+	if (!batch.open)
+		return progress_now();
+	if (!batch.stamp)
+		batch.stamp = progress_now();
+	return batch.stamp;
+}
+
 void cq_push(struct soft_cq *cq, const struct ibv_wc *wc, bool solicited)
 {
 	pthread_mutex_lock(&cq->lock);
@@ -153,7 +178,7 @@ void cq_push(struct soft_cq *cq, const struct ibv_wc *wc, bool solicited)
 	}
 	cq->ring[cq->tail & cq->mask].wc = *wc;
 	if (cq->stamped)
-		cq->ring[cq->tail & cq->mask].stamp = progress_now();
+		cq->ring[cq->tail & cq->mask].stamp = stamp_now();
 	cq->tail++;
 	atomic_store_explicit(&cq->filled, true, memory_order_relaxed);
 	/* An unsuccessful completion counts as solicited. */

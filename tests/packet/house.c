@@ -98,15 +98,22 @@ static void wait_for_way(bool to_there)
 /* Neighbours are known from the start: no frame of the kernel's own comes between. */
 void house_build(void)
 {
-	char command[256];
+	house_build_queues(1);
+}
+
+void house_build_queues(unsigned queues)
+{
+	char command[512];
 
 	namespaces[1] = new_namespace();
 	namespaces[0] = new_namespace();
 	snprintf(command, sizeof(command),
 		 "ip link add " HERE
-		 " mtu 9000 address 02:77:00:00:00:01 type veth peer name " THERE
-		 " mtu 9000 address 02:77:00:00:00:02 netns /proc/%d/fd/%d",
-		 (int)getpid(), namespaces[1]);
+		 " mtu 9000 address 02:77:00:00:00:01 numrxqueues %u numtxqueues %u type veth"
+		 " peer name " THERE
+		 " mtu 9000 address 02:77:00:00:00:02 numrxqueues %u numtxqueues %u"
+		 " netns /proc/%d/fd/%d",
+		 queues, queues, queues, queues, (int)getpid(), namespaces[1]);
 	run(command);
 	run("sysctl -qw net.ipv6.conf.all.accept_ra=0 net.ipv6.conf." HERE ".accept_dad=0");
 	run("ip address add " ADDRESS_HERE "/24 dev " HERE

@@ -31,6 +31,8 @@
 
 /* Exits with 77 where it may not be made. */
 void house_build(void);
+/* The same, with interfaces of so many queues. */
+void house_build_queues(unsigned queues);
 /* The namespace "here", for a second process: /proc/PID/fd/N. */
 const char *house_path(void);
 /* Enter a namespace by such a path. */

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Queue pairs, completions and their ends: what holds whatever the rules are. */
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <net/ethernet.h>
 #include <poll.h>
 #include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -493,14 +496,25 @@ static void test_the_device_says_what_it_offers(void **state)
 
 /* ---- rights ---- */
 
-/* In a process without rights: the error, and what the log says of it. */
+/* Become an ordinary user that keeps these capabilities. */
+static bool keep_only(uint32_t capabilities)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct data[2] = {
+		{.effective = capabilities, .permitted = capabilities}};
+
+	return !prctl(PR_SET_KEEPCAPS, 1) && !setgid(65534) && !setuid(65534) &&
+	       !syscall(SYS_capset, &header, data);
+}
+
+/* In a process without rights. */
 static int try_without_rights(void)
 {
 	struct end end = {0};
 	struct ibv_cq *cq;
 	int result;
 
-	if (setgid(65534) || setuid(65534))
+	if (!keep_only(0))
 		return 2;
 	end.context = open_here();
 	end.pd = ibv_alloc_pd(end.context);
@@ -514,28 +528,88 @@ static int try_without_rights(void)
 	return result;
 }
 
-static void test_without_rights_there_is_an_error_that_helps(void **state)
+/* In a process that may open packet sockets and no more: rules deliver copies. */
+static int try_with_few_rights(void)
+{
+	int kernel = udp_open(false, 5000);
+	struct ibv_flow *flows[2];
+	struct end end;
+
+	if (!keep_only(1u << CAP_NET_RAW))
+		return 2;
+	unsetenv("SOFTRDMA_RAW");
+	end_open(&end, 8);
+	flows[0] = flow_add_port(&end, 5000);
+	flows[1] = flow_add_port(&end, 5001);
+	if (write(STDOUT_FILENO, "r", 1) != 1)
+		return 3;
+	end_wait(&end);
+	if (!udp_has(kernel, "copied", true))
+		return 4;
+	flow_remove(flows[0]);
+	flow_remove(flows[1]);
+	end_close(&end);
+	close(kernel);
+	return 0;
+}
+
+/* Run one of them in a process of its own; what it says on stderr. */
+static void run_guest(const char *role, bool sends, char *text, size_t size)
 {
 	const char *place = house_path();
-	char text[512] = "";
-	int pipes[2], status;
+	int errors[2], ready[2], status;
+	ssize_t got = 0, more;
+	char what;
 	pid_t child;
 
-	(void)state;
-	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(errors, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
 	child = fork();
 	if (!child) {
-		dup2(pipes[1], STDERR_FILENO);
-		execl("/proc/self/exe", "packet_life", place, (char *)NULL);
+		dup2(ready[1], STDOUT_FILENO);
+		dup2(errors[1], STDERR_FILENO);
+		execl("/proc/self/exe", "packet_life", role, place, (char *)NULL);
 		_exit(127);
 	}
-	close(pipes[1]);
+	close(errors[1]);
+	close(ready[1]);
+	if (sends && read(ready[0], &what, 1) == 1) {
+		int far = udp_open(true, 0);
+
+		udp_send(far, ADDRESS_HERE, 5000, "copied");
+		close(far);
+	}
+	while ((more = read(errors[0], text + got, size - 1 - (size_t)got)) > 0)
+		got += more;
+	text[got] = 0;
 	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_true(read(pipes[0], text, sizeof(text) - 1) > 0);
-	close(pipes[0]);
-	assert_int_equal(status, 0);
+	close(errors[0]);
+	close(ready[0]);
+	if (status)
+		fail_msg("status 0x%x: %s", (unsigned)status, text);
+}
+
+static void test_without_rights_there_is_an_error_that_helps(void **state)
+{
+	char text[2048];
+
+	(void)state;
+	run_guest("none", false, text, sizeof(text));
 	assert_non_null(strstr(text, "CAP_NET_RAW"));
 	assert_non_null(strstr(text, "setcap"));
+}
+
+static void test_with_few_rights_there_are_copies_and_a_word_about_it(void **state)
+{
+	char text[2048];
+	const char *said;
+
+	(void)state;
+	run_guest("few", true, text, sizeof(text));
+	said = strstr(text, "deliver copies");
+	assert_non_null(said);
+	assert_null(strstr(said + 1, "deliver copies")); /* once */
+	assert_non_null(strstr(text, "CAP_NET_ADMIN"));
 }
 
 int main(int argc, char **argv)
@@ -556,11 +630,12 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_queue_pair_with_rules_is_busy),
 		cmocka_unit_test(test_the_device_says_what_it_offers),
 		cmocka_unit_test(test_without_rights_there_is_an_error_that_helps),
+		cmocka_unit_test(test_with_few_rights_there_are_copies_and_a_word_about_it),
 	};
 
-	if (argc == 2) {
-		house_enter(argv[1]);
-		return try_without_rights();
+	if (argc == 3) {
+		house_enter(argv[2]);
+		return strcmp(argv[1], "few") ? try_without_rights() : try_with_few_rights();
 	}
 	house_build();
 	there = there_open();

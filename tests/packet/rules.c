@@ -14,7 +14,7 @@
 	 1u << F_SRC_PORT | 1u << F_DST_PORT)
 #define V6_FIELDS ((V4_FIELDS & ~(1u << F_FLAGS)) | 1u << F_FLOW_LABEL)
 
-#define MANY 256 /* rules */
+#define MANY 64 /* rules */
 
 static struct end end;
 static int there;

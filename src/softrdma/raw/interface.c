@@ -45,16 +45,25 @@ static void look_at_driver(struct raw_interface *iface, int fd)
 	iface->is_virtual = !ioctl(fd, SIOCETHTOOL, &request) && !strcmp(driver.driver, "veth");
 }
 
-static unsigned count_queues(const char *name)
+/* /sys may be that of another namespace, but not every driver knows channels. */
+static unsigned count_queues(const struct raw_interface *iface, int fd)
 {
+	struct ethtool_channels channels = {.cmd = ETHTOOL_GCHANNELS};
+	struct ifreq request = {.ifr_data = (void *)&channels};
+	unsigned num = 0;
 	char path[96];
 	struct stat unused;
-	unsigned num = 0;
 
-	do
-		snprintf(path, sizeof(path), "/sys/class/net/%s/queues/rx-%u", name, num);
-	while (!stat(path, &unused) && ++num < MAX_QUEUES);
-	return num ? num : 1; /* no /sys, or that of another namespace */
+	memcpy(request.ifr_name, iface->name, sizeof(request.ifr_name));
+	if (!ioctl(fd, SIOCETHTOOL, &request))
+		num = channels.rx_count + channels.combined_count;
+	while (num < MAX_QUEUES) {
+		snprintf(path, sizeof(path), "/sys/class/net/%s/queues/rx-%u", iface->name, num);
+		if (stat(path, &unused))
+			break;
+		num++;
+	}
+	return num == 0 ? 1 : num < MAX_QUEUES ? num : MAX_QUEUES;
 }
 
 int interface_look_up(struct raw_interface *iface, unsigned index, const char *name)
@@ -67,7 +76,7 @@ int interface_look_up(struct raw_interface *iface, unsigned index, const char *n
 	snprintf(found.name, sizeof(found.name), "%s", name);
 	error = look_at_link(&found, fd);
 	look_at_driver(&found, fd);
-	found.num_queues = count_queues(name);
+	found.num_queues = count_queues(&found, fd);
 	close(fd);
 	if (!error)
 		*iface = found;

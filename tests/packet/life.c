@@ -4,6 +4,7 @@
 #include <linux/capability.h>
 #include <net/ethernet.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -566,6 +567,7 @@ static void run_guest(const char *role, bool sends, char *text, size_t size)
 	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
 	child = fork();
 	if (!child) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
 		dup2(ready[1], STDOUT_FILENO);
 		dup2(errors[1], STDERR_FILENO);
 		execl("/proc/self/exe", "packet_life", role, place, (char *)NULL);

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -375,6 +376,7 @@ static void start_guest(const char *role)
 	assert_int_equal(pipe2(up, O_CLOEXEC), 0);
 	guest.pid = fork();
 	if (!guest.pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
 		dup2(down[0], STDIN_FILENO);
 		dup2(up[1], STDOUT_FILENO);
 		execl("/proc/self/exe", "packet_sharing", role, place, (char *)NULL);

@@ -160,7 +160,7 @@ static void tell_summary(struct capture *capture)
 			"stream %016llx: %llu of %llu packets, %llu lost, %llu out of order, "
 			"%llu twice\n",
 			(unsigned long long)stream->stream, (unsigned long long)stream->received,
-			(unsigned long long)(stream->received + lost), (unsigned long long)lost,
+			(unsigned long long)stream->received + lost, (unsigned long long)lost,
 			(unsigned long long)stream->out_of_order,
 			(unsigned long long)stream->twice);
 	}

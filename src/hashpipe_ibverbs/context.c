@@ -251,7 +251,7 @@ static struct packets *packets_new(struct hashpipe_ibv_context *context,
 				   const struct hashpipe_ibv_options *options)
 {
 	const uint32_t nqp = context->nqp;
-	struct packets *packets = calloc(1, sizeof(*packets) + nqp * sizeof(packets->qp[0]));
+	struct packets *packets = calloc(1, sizeof(*packets) + nqp * sizeof(struct ibv_qp *));
 
 	if (!packets)
 		return NULL;

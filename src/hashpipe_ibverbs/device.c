@@ -198,7 +198,7 @@ int hashpipe_ibv_open_device_for_interface_id(uint64_t interface_id, struct ibv_
 					      uint8_t *found_port)
 {
 	int saved = errno, failures = 0;
-	struct found_device found;
+	struct found_device found = {0};
 
 	if (open_for_packets(interface_id, 0, &found, &failures)) {
 		errno = ENODEV;
@@ -219,7 +219,7 @@ int hashpipe_ibv_open_device_for_interface_id(uint64_t interface_id, struct ibv_
 int hashpipe_ibv_query_max_wr(const char *interface_name)
 {
 	int saved = errno, failures;
-	struct found_device found;
+	struct found_device found = {0};
 	uint64_t interface_id;
 
 	if (hashpipe_ibv_get_interface_info(interface_name, NULL, &interface_id))

@@ -135,6 +135,7 @@ static void test_arp_reply_is_recognised_by_its_sender(void **state)
 static void test_udp_payload_is_found_with_and_without_a_tag(void **state)
 {
 	struct frame_path path = some_path();
+	const uint8_t tag[4] = {0x81, 0x00, 0x00, 0x05};
 	uint8_t frame[128] = {0}, tagged[132], *copy;
 	size_t len = frame_put_udp(frame, &path, 1, 2, 20), size;
 
@@ -143,7 +144,7 @@ static void test_udp_payload_is_found_with_and_without_a_tag(void **state)
 	assert_ptr_equal(frame_udp_payload(frame, len, &size), frame + 42);
 	assert_int_equal(size, 20);
 	memcpy(tagged, frame, 12);
-	memcpy(tagged + 12, "\x81\x00\x00\x05", 4);
+	memcpy(tagged + 12, tag, sizeof(tag));
 	memcpy(tagged + 16, frame + 12, sizeof(frame) - 12);
 	assert_ptr_equal(frame_udp_payload(tagged, len + 4, &size), tagged + 46);
 	for (size_t i = 0; i < len; i++) {

@@ -85,7 +85,7 @@ int route_find(struct in_addr to, const char *ifname, struct route *out)
 			   .nlmsg_flags = NLM_F_REQUEST},
 		.route = {.rtm_family = AF_INET, .rtm_dst_len = 32},
 	};
-	char answer[4096] __attribute__((aligned(8)));
+	char answer[4096] __attribute__((aligned(8))) = {0};
 	ssize_t len;
 
 	add_attribute(&question, RTA_DST, &to, sizeof(to));

@@ -187,7 +187,7 @@ static bool all_arrive(uint64_t packets, double per_second)
 	print_message("%llu packets, %llu arrived, %llu wrong, %llu dropped, %.0f per second\n",
 		      (unsigned long long)packets, (unsigned long long)seen,
 		      (unsigned long long)atomic_load(&failures),
-		      (unsigned long long)(stats.recv_dropped + stats.recv_no_buffer),
+		      (unsigned long long)stats.recv_dropped + stats.recv_no_buffer,
 		      (double)seen * 1e9 / (double)(now_ns(CLOCK_MONOTONIC) - began));
 	near_shutdown(&sender);
 	near_shutdown(&ring.context);
@@ -198,14 +198,13 @@ static bool all_arrive(uint64_t packets, double per_second)
 /* The highest of some rates that lose nothing. */
 static double find_rate(void)
 {
-	double good = 20000;
+	uint64_t good = 20000, next = 50000;
 
-	for (double next = 50000; next < 4e6; next *= 1.25) {
-		if (!all_arrive((uint64_t)(next * STEP_S), next))
-			break;
+	while (next < 4000000 && all_arrive(next * STEP_S, (double)next)) {
 		good = next;
+		next += next / 4;
 	}
-	return good;
+	return (double)good;
 }
 
 static uint64_t wanted;

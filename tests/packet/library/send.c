@@ -172,9 +172,9 @@ static void test_packets_that_were_not_taken_are_free_again(void **state)
 	(void)state;
 	near_init(&context, 4, 1, 2048, 1);
 	list = get_all(&context, 4);
+	second = next_send(list);
 	for (struct hashpipe_ibv_send_pkt *pkt = list; pkt; pkt = next_send(pkt))
 		near_fill(pkt, 100, 1);
-	second = next_send(list);
 	second->wr.num_sge = 1000;
 	errno = 0;
 	assert_true(hashpipe_ibv_send_pkts(&context, list, 0) > 0);

@@ -51,6 +51,7 @@ static void test_device_of_an_interface_is_found(void **state)
 	assert_non_null(found);
 	assert_string_equal(found->device->name, "soft_" NEAR);
 	assert_int_equal(port, 1);
+	assert_int_equal(ibv_close_device(found), 0);
 	assert_int_equal(hashpipe_ibv_open_device_for_interface_id(id, NULL, NULL, NULL), 0);
 	errno = 0;
 	assert_int_equal(hashpipe_ibv_open_device_for_interface_id(id + 100, NULL, NULL, NULL), 1);

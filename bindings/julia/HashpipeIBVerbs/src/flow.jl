@@ -53,8 +53,7 @@ Without a `dst_mac`, it is the interface's own address. With a `dst_ip` that is 
 (224.0.0.0 to 239.255.255.255), it is the group's, whatever is given; the group is joined, as long as a rule
 needs it, so that switches forward its packets. Several rules may be about the same group.
 
-Packets with a VLAN tag match a rule without `vlan_tag` or not as the device decides: give it if you
-mean them.
+On the software device a rule without `vlan_tag` matches packets with a tag as well; on some cards it does not.
 
 **Without any criterion the rule is removed**: `HashpipeIBVerbs.flow(ctx, 1)`.
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Sends UDP packets to port 9 at a steady rate, by a packet socket:
- *   packets_send IFACE SOURCE_MAC DESTINATION_MAC SIZE COUNT RATE
+ *   packet_send IFACE SOURCE_MAC DESTINATION_MAC SIZE COUNT RATE
  * From 10.5.0.1 to 10.5.0.2. Prints how many per second it were.
  */
 #include <arpa/inet.h>
@@ -78,7 +78,7 @@ int main(int argc, char **argv)
 
 	if (argc != 7 || !frame_parse_mac(argv[2], path.src_mac) ||
 	    !frame_parse_mac(argv[3], path.dst_mac)) {
-		fprintf(stderr, "usage: packets_send IFACE SOURCE_MAC DESTINATION_MAC SIZE COUNT "
+		fprintf(stderr, "usage: packet_send IFACE SOURCE_MAC DESTINATION_MAC SIZE COUNT "
 				"RATE\n");
 		return 2;
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Receives UDP packets for port 9 in one of several ways, and says how many came:
- *   packets_recv ours|spin|udp|ring IFACE SIZE COUNT [RULES]
+ *   packet_recv ours|spin|udp|ring IFACE SIZE COUNT [RULES]
  * ours: recv_pkts and release_pkts; spin: poll_pkts; udp: recvmmsg; ring: TPACKET_V3. Prints
  * "ready", then after COUNT packets or when none has come for a while "received=N". RULES: so many
  * flow rules, of which the last one matches.
@@ -233,7 +233,7 @@ int main(int argc, char **argv)
 
 	if (argc < 5) {
 		fprintf(stderr,
-			"usage: packets_recv ours|spin|udp|ring IFACE SIZE COUNT [RULES]\n");
+			"usage: packet_recv ours|spin|udp|ring IFACE SIZE COUNT [RULES]\n");
 		return 2;
 	}
 	size = (uint32_t)atoi(argv[3]);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Round trips of one packet between two contexts that spin:
- *   packets_pingpong pong IFACE        sends each packet back, until none comes for a while
- *   packets_pingpong ping IFACE COUNT  prints the median and the 99th percentile of a round trip
+ *   packet_pingpong pong IFACE        sends each packet back, until none comes for a while
+ *   packet_pingpong ping IFACE COUNT  prints the median and the 99th percentile of a round trip
  */
 #include <errno.h>
 #include <hashpipe_ibverbs.h>
@@ -127,7 +127,7 @@ int main(int argc, char **argv)
 		open_side(argv[2], 1, 2);
 		ping((unsigned)atoi(argv[3]));
 	} else {
-		fprintf(stderr, "usage: packets_pingpong pong IFACE | ping IFACE COUNT\n");
+		fprintf(stderr, "usage: packet_pingpong pong IFACE | ping IFACE COUNT\n");
 		return 2;
 	}
 	return hashpipe_ibv_shutdown(&context);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Raw packets: count UDP packets for a port, by their source. 11-packets INTERFACE PORT COUNT;
+/* Raw packets: count UDP packets for a port, by their source. 10-packets INTERFACE PORT COUNT;
  * needs CAP_NET_RAW. */
 #include <hashpipe_ibverbs.h>
 

@@ -62,14 +62,18 @@ static void side_open(struct side *side, const struct options *options)
 		side_connect(side, options);
 	else
 		side_listen(side, options);
-	check(iw_set_busy_poll(BUSY_US, &side->ctx), "iw_set_busy_poll");
+	check(iw_set_busy_poll(options->sleeps && !options->port ? 0 : BUSY_US, &side->ctx),
+	      "iw_set_busy_poll");
 	check(iw_lmr_create(side->size, ACCESS, &side->source, &side->ctx), "iw_lmr_create");
 	check(iw_lmr_create(side->size, ACCESS, &side->target, &side->ctx), "iw_lmr_create");
 	check(iw_post_send_adv(&side->target, &side->ctx), "iw_post_send_adv");
 	check(iw_wait_recv_adv(&side->rmr, &side->ctx), "iw_wait_recv_adv");
 }
 
-/* The client ends it. Until then the server polls, as perftest's does, for a last word of it. */
+/*
+ * The client ends it. Until then the server waits for a last word of it: polling, as perftest's
+ * does when it has come by the CM, or asleep, as it does otherwise.
+ */
 static void side_close(struct side *side, const struct options *options)
 {
 	struct iw_sgl nothing;
@@ -86,6 +90,61 @@ static void side_close(struct side *side, const struct options *options)
 	}
 	check(iw_lmr_destroy(&side->source, 1), "iw_lmr_destroy");
 	check(iw_lmr_destroy(&side->target, 1), "iw_lmr_destroy");
+}
+
+/* ---- time ---- */
+
+/* The processor's own count, as perftest takes it: a clock may cost more than what is measured. */
+static uint64_t ticks(void)
+{
+#if defined(__x86_64__)
+	return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+	uint64_t value;
+
+	__asm__ volatile("mrs %0, cntvct_el0" : "=r"(value));
+	return value;
+#else
+	return now_ns();
+#endif
+}
+
+/* Samples in ticks, and the time that all of them took, by both clocks. */
+struct timing {
+	struct samples samples;
+	uint64_t begin_ns, begin, before;
+	unsigned skip; /* so many more are for warming up */
+};
+
+static void timing_begin(struct timing *timing, const struct options *options)
+{
+	samples_init(&timing->samples, options->count);
+	timing->skip = options->count / BENCH_WARM_UP;
+	timing->begin_ns = now_ns();
+	timing->begin = timing->before = ticks();
+}
+
+/* One more exchange is over, of @ways there and back. */
+static void timing_add(struct timing *timing, unsigned ways)
+{
+	uint64_t now = ticks();
+
+	/* Half of it will be printed. */
+	if (timing->skip)
+		timing->skip--;
+	else
+		samples_add(&timing->samples, (now - timing->before) * 2 / ways);
+	timing->before = now;
+}
+
+static void timing_print(struct timing *timing)
+{
+	double ns = (double)(now_ns() - timing->begin_ns) / (double)(ticks() - timing->begin);
+
+	for (unsigned i = 0; i < timing->samples.count; i++)
+		timing->samples.ns[i] = (uint64_t)((double)timing->samples.ns[i] * ns);
+	samples_print(&timing->samples, "");
+	samples_fini(&timing->samples);
 }
 
 /* ---- exchanges ---- */
@@ -117,15 +176,12 @@ static void await_mark(const struct side *side, uint8_t mark)
 /* Both write, and watch their memory for what the other writes. */
 static void write_latency(const struct options *options)
 {
-	unsigned warm_up = options->count / BENCH_WARM_UP;
+	struct timing timing;
 	struct side side;
-	struct samples samples;
-	uint64_t before, now;
 
 	side_open(&side, options);
-	samples_init(&samples, options->count);
-	before = now_ns();
-	for (unsigned i = 0; i < warm_up + options->count; i++) {
+	timing_begin(&timing, options);
+	for (unsigned i = 0; i < options->count / BENCH_WARM_UP + options->count; i++) {
 		uint8_t mark = (uint8_t)(i % 255 + 1);
 
 		if (options->port)
@@ -133,42 +189,37 @@ static void write_latency(const struct options *options)
 		await_mark(&side, mark);
 		if (!options->port)
 			write_mark(&side, mark);
-		now = now_ns();
-		if (i >= warm_up)
-			samples_add(&samples, now - before);
-		before = now;
+		timing_add(&timing, 2);
 	}
 	if (options->port)
-		samples_print(&samples, "");
-	samples_fini(&samples);
+		timing_print(&timing);
+	else
+		samples_fini(&timing.samples);
 	side_close(&side, options);
+}
+
+static void read_many(struct side *side, const struct options *options)
+{
+	struct timing timing;
+
+	timing_begin(&timing, options);
+	for (unsigned i = 0; i < options->count / BENCH_WARM_UP + options->count; i++) {
+		check(post_read_lmr(&side->source, 0, &side->rmr, 0, side->size, IBV_SEND_SIGNALED,
+				    &side->ctx),
+		      "post_read_lmr");
+		await_one(side);
+		timing_add(&timing, 1);
+	}
+	timing_print(&timing);
 }
 
 static void read_latency(const struct options *options)
 {
-	unsigned warm_up = options->count / BENCH_WARM_UP;
 	struct side side;
-	struct samples samples;
-	uint64_t before, now;
 
 	side_open(&side, options);
-	if (options->port) {
-		samples_init(&samples, options->count);
-		before = now_ns();
-		for (unsigned i = 0; i < warm_up + options->count; i++) {
-			check(post_read_lmr(&side.source, 0, &side.rmr, 0, side.size,
-					    IBV_SEND_SIGNALED, &side.ctx),
-			      "post_read_lmr");
-			await_one(&side);
-			now = now_ns();
-			/* There and back is one read, and half of it would be printed. */
-			if (i >= warm_up)
-				samples_add(&samples, 2 * (now - before));
-			before = now;
-		}
-		samples_print(&samples, "");
-		samples_fini(&samples);
-	}
+	if (options->port)
+		read_many(&side, options);
 	side_close(&side, options);
 }
 

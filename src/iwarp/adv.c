@@ -7,6 +7,7 @@
 static int send_adv(struct conn *conn, const struct iw_lmr *lmr, uint64_t *number)
 {
 	struct record record = {.type = RECORD_ADVERTISEMENT};
+	uint64_t op = 0;
 	int error;
 
 	if (!lmr || !lmr->mr || lmr->private_[0] != conn->domain)
@@ -21,9 +22,9 @@ static int send_adv(struct conn *conn, const struct iw_lmr *lmr, uint64_t *numbe
 	record.address = (uintptr_t)lmr->addr;
 	record.length = lmr->length;
 	record.key = lmr->mr->rkey;
-	error = sendq_post_record(conn, &record, SENT_QUIET);
+	error = sendq_post_record(conn, &record, SENT_QUIET, &op);
 	if (!error)
-		*number = conn->sendq.last;
+		*number = op;
 	return error;
 }
 
@@ -34,11 +35,9 @@ int iw_post_send_adv(struct iw_lmr *iw_lmr, struct iw_ctx_conn *iw_ctx)
 
 	if (error)
 		return error_return(error);
-	pthread_mutex_lock(&conn->post_lock);
 	conn_lock(conn);
 	error = send_adv(conn, iw_lmr, &iw_ctx->last_wr_id);
 	conn_unlock(conn);
-	pthread_mutex_unlock(&conn->post_lock);
 	return error_return(error);
 }
 

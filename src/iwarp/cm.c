@@ -251,17 +251,18 @@ static int await_hello(struct conn *conn, bool may_nudge)
 int cm_greet(struct conn *conn, bool is_connector)
 {
 	static const struct record hello = {.type = RECORD_HELLO};
+	uint64_t op = 0;
 	int error = 0;
 
 	if (!conn->is_iwarp || conn->peer != PEER_OURS)
 		return 0;
 	conn_lock(conn);
 	if (is_connector)
-		error = sendq_post_record(conn, &hello, SENT_HIDDEN);
+		error = sendq_post_record(conn, &hello, SENT_HIDDEN, &op);
 	if (!error)
 		error = await_hello(conn, is_connector);
 	if (!error && !is_connector)
-		error = sendq_post_record(conn, &hello, SENT_HIDDEN);
+		error = sendq_post_record(conn, &hello, SENT_HIDDEN, &op);
 	conn_unlock(conn);
 	return error;
 }

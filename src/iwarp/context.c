@@ -24,7 +24,6 @@ static void init_locks(struct conn *conn)
 	pthread_cond_init(&conn->has_changed, &attr);
 	pthread_condattr_destroy(&attr);
 	pthread_mutex_init(&conn->lock, NULL);
-	pthread_mutex_init(&conn->post_lock, NULL);
 }
 
 int conn_new(struct conn **out)
@@ -175,7 +174,6 @@ void conn_free(struct conn *conn)
 		close(conn->end_fd);
 	pthread_cond_destroy(&conn->has_changed);
 	pthread_mutex_destroy(&conn->lock);
-	pthread_mutex_destroy(&conn->post_lock);
 	free(conn);
 }
 

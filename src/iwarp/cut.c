@@ -28,20 +28,6 @@ unsigned cut_next(struct cut *cut, const struct cut_limits *limits, struct cut_p
 	return count;
 }
 
-uint64_t cut_count(const struct iw_sgl *sgl, const struct cut_limits *limits)
-{
-	struct cut cut = {.sgl = sgl};
-	struct cut_part parts[IW_MAX_SGE];
-	uint64_t count = 0;
-	uint32_t bytes;
-
-	do {
-		cut_next(&cut, limits, parts, &bytes);
-		count++;
-	} while (!cut_is_done(&cut));
-	return count;
-}
-
 bool cut_total(const struct iw_sgl *sgl, uint64_t *total)
 {
 	uint64_t sum = 0;

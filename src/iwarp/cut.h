@@ -33,8 +33,6 @@ struct cut_part {
 unsigned cut_next(struct cut *cut, const struct cut_limits *limits, struct cut_part *out,
 		  uint32_t *bytes);
 bool cut_is_done(struct cut *cut);
-/* Requests that @sgl makes: one at least, which may be empty. */
-uint64_t cut_count(const struct iw_sgl *sgl, const struct cut_limits *limits);
 
 /* The bytes of a list; false: more than there can be. */
 bool cut_total(const struct iw_sgl *sgl, uint64_t *total);

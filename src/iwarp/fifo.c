@@ -19,17 +19,14 @@ void fifo_fini(struct fifo *fifo)
 
 void *fifo_at(const struct fifo *fifo, size_t i)
 {
-	assert(fifo->room);
-	return fifo->items + (fifo->first + i) % fifo->room * fifo->size;
+	return fifo->items + ((fifo->first + i) & (fifo->room - 1)) * fifo->size;
 }
 
-int fifo_reserve(struct fifo *fifo, size_t more)
+int fifo_grow(struct fifo *fifo, size_t more)
 {
 	size_t room = fifo->room ? fifo->room : 32;
 	char *items;
 
-	if (fifo->room - fifo->count >= more)
-		return 0;
 	while (room - fifo->count < more)
 		room *= 2;
 	items = calloc(room, fifo->size);
@@ -55,6 +52,6 @@ void fifo_pop(struct fifo *fifo, void *out)
 {
 	assert(fifo->count);
 	memcpy(out, fifo_at(fifo, 0), fifo->size);
-	fifo->first = (fifo->first + 1) % fifo->room;
+	fifo->first = (fifo->first + 1) & (fifo->room - 1);
 	fifo->count--;
 }

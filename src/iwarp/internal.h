@@ -117,7 +117,7 @@ enum sent_kind {
 
 struct sent {
 	uint64_t number;
-	uint64_t op; /* what the application knows it by: the number of the last request of it */
+	uint64_t op; /* what the application knows it by: the number of the first request of it */
 	enum sent_kind kind;
 };
 
@@ -186,9 +186,8 @@ struct conn {
 	unsigned changes;  /* times that something has completed */
 	bool is_watched;
 	pthread_cond_t has_changed;
-	pthread_mutex_t post_lock; /* taken first: keeps the requests of an operation together */
-	int ended;                 /* 0, or the errno of why */
-	int end_fd;                /* readable from then on, for the watcher */
+	int ended;  /* 0, or the errno of why */
+	int end_fd; /* readable from then on, for the watcher */
 
 	uint8_t peer_data[256];
 	size_t peer_len;
@@ -251,11 +250,11 @@ int cm_make_private(const void *data, size_t len, uint8_t out[RECORD_PRIVATE_MAX
 /* ---- sendq.c ---- */
 
 int sendq_init(struct sendq *sendq, unsigned depth);
-/* The number of what is posted next, if it takes @count requests. */
-uint64_t sendq_number(const struct sendq *sendq, uint64_t count);
-/* Post @wr as a part of @op, waiting for room. Its wr_id is set here. */
-int sendq_post(struct conn *conn, struct ibv_send_wr *wr, uint64_t op, enum sent_kind kind);
-int sendq_post_record(struct conn *conn, const struct record *record, enum sent_kind kind);
+/* Post @wr as a part of *@op, or of a new one if that is 0, waiting for room. Its wr_id is set
+ * here. */
+int sendq_post(struct conn *conn, struct ibv_send_wr *wr, uint64_t *op, enum sent_kind kind);
+int sendq_post_record(struct conn *conn, const struct record *record, enum sent_kind kind,
+		      uint64_t *op);
 int sendq_post_empty_write(struct conn *conn, int flags);
 void sendq_completed(struct conn *conn, struct ibv_wc *wc);
 /* Wait until all has left, or the deadline. */

@@ -146,11 +146,9 @@ static struct cut_limits limits_of(const struct conn *conn, const struct op *op)
 }
 
 /* All requests of an operation but the last one are the library's own affair. */
-static int post_requests(struct conn *conn, const struct op *op)
+static int post_requests(struct conn *conn, const struct op *op, uint64_t *number)
 {
 	const struct cut_limits limits = limits_of(conn, op);
-	bool is_single = op->sgl->num_sge <= limits.pieces && op->total <= limits.bytes;
-	uint64_t number = sendq_number(&conn->sendq, is_single ? 1 : cut_count(op->sgl, &limits));
 	struct cut cut = {.sgl = op->sgl};
 	unsigned flags = (unsigned)op->flags & ~(unsigned)(IBV_SEND_SIGNALED | IBV_SEND_INLINE);
 	uint64_t remote = op->rmr ? op->rmr->addr + op->offset : 0;
@@ -188,6 +186,7 @@ static int post_requests(struct conn *conn, const struct op *op)
 
 static int post_op(struct op *op, struct iw_ctx_conn *ctx)
 {
+	uint64_t number = 0;
 	struct conn *conn;
 	int error = conn_of_open(ctx, &conn);
 
@@ -195,13 +194,11 @@ static int post_op(struct op *op, struct iw_ctx_conn *ctx)
 		error = check_op(conn, op);
 	if (error)
 		return error_return(error);
-	pthread_mutex_lock(&conn->post_lock);
 	conn_lock(conn);
-	error = post_requests(conn, op);
+	error = post_requests(conn, op, &number);
 	if (!error)
-		ctx->last_wr_id = conn->sendq.last;
+		ctx->last_wr_id = number;
 	conn_unlock(conn);
-	pthread_mutex_unlock(&conn->post_lock);
 	return error_return(error);
 }
 

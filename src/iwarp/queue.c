@@ -8,8 +8,8 @@
 
 #include "internal.h"
 
-#define POLLS_PER_LOOK 32   /* at the clock */
-#define SPIN_US        1000 /* between looks at the CM's channel */
+#define FIRST_LOOK 64   /* at the clock, after so many polls */
+#define SPIN_US    1000 /* between looks at the CM's channel */
 
 /* ---- time ---- */
 
@@ -115,21 +115,26 @@ static void make_room(struct conn *conn)
 	conn_lock(conn);
 }
 
-/* Poll for a while, once at least, until there is a change from what was @seen. */
+/*
+ * Poll for a while, once at least, until there is a change from what was @seen. Some clocks take
+ * longer to read than a queue to poll, so they are looked at less and less.
+ */
 static int queue_spin(struct conn *conn, enum iw_cq_type type, unsigned seen, uint64_t *spent_us)
 {
+	unsigned next_look = FIRST_LOOK;
 	uint64_t begin = 0, now;
 
-	for (unsigned i = 1;; i++) {
+	for (unsigned polls = 1;; polls++) {
 		int count = queue_poll(conn, type);
 
 		if (count < 0)
 			return count;
 		if (conn->changes != seen || *spent_us >= conn->busy_us)
 			return 0;
-		if (i % POLLS_PER_LOOK)
-			continue;
 		make_room(conn);
+		if (polls < next_look)
+			continue;
+		next_look *= 2;
 		now = now_us();
 		if (!begin)
 			begin = now;

@@ -16,14 +16,17 @@ int sendq_init(struct sendq *sendq, unsigned depth)
 	return 0;
 }
 
-uint64_t sendq_number(const struct sendq *sendq, uint64_t count)
+/* The @i-th place of those in use, or the first that is not. */
+static unsigned place_of(const struct sendq *sendq, unsigned i)
 {
-	return sendq->last + 2 * count;
+	unsigned place = sendq->first + i;
+
+	return place < sendq->depth ? place : place - sendq->depth;
 }
 
 static struct sent *sent_at(const struct sendq *sendq, unsigned i)
 {
-	return &sendq->ring[(sendq->first + i) % sendq->depth];
+	return &sendq->ring[place_of(sendq, i)];
 }
 
 /* An application that is interrupted here could not tell what has been posted. */
@@ -46,7 +49,7 @@ static bool is_signal_due(const struct sendq *sendq)
 }
 
 /* There is room. */
-static int post_now(struct conn *conn, struct ibv_send_wr *wr, uint64_t op, enum sent_kind kind)
+static int post_now(struct conn *conn, struct ibv_send_wr *wr, uint64_t *op, enum sent_kind kind)
 {
 	struct sendq *sendq = &conn->sendq;
 	struct ibv_send_wr *bad;
@@ -54,17 +57,19 @@ static int post_now(struct conn *conn, struct ibv_send_wr *wr, uint64_t op, enum
 
 	if (is_signal_due(sendq))
 		wr->send_flags |= IBV_SEND_SIGNALED;
-	wr->wr_id = sendq_number(sendq, 1);
+	wr->wr_id = sendq->last + 2;
 	error = ibv_post_send(conn->id->qp, wr, &bad);
 	if (error)
 		return error_of(error, "the device did not take the request");
 	sendq->last = wr->wr_id;
-	*sent_at(sendq, sendq->count++) = (struct sent){wr->wr_id, op, kind};
+	if (!*op)
+		*op = wr->wr_id;
+	*sent_at(sendq, sendq->count++) = (struct sent){wr->wr_id, *op, kind};
 	sendq->unsignalled = wr->send_flags & IBV_SEND_SIGNALED ? 0 : sendq->unsignalled + 1;
 	return 0;
 }
 
-int sendq_post(struct conn *conn, struct ibv_send_wr *wr, uint64_t op, enum sent_kind kind)
+int sendq_post(struct conn *conn, struct ibv_send_wr *wr, uint64_t *op, enum sent_kind kind)
 {
 	int error = wait_for_room(conn);
 
@@ -72,7 +77,8 @@ int sendq_post(struct conn *conn, struct ibv_send_wr *wr, uint64_t op, enum sent
 }
 
 /* Each place of the ring has a slot for a record. */
-int sendq_post_record(struct conn *conn, const struct record *record, enum sent_kind kind)
+int sendq_post_record(struct conn *conn, const struct record *record, enum sent_kind kind,
+		      uint64_t *op)
 {
 	struct sendq *sendq = &conn->sendq;
 	struct ibv_sge piece = {.length = RECORD_LEN, .lkey = conn->records_mr->lkey};
@@ -87,18 +93,19 @@ int sendq_post_record(struct conn *conn, const struct record *record, enum sent_
 
 	if (error)
 		return error;
-	slot = conn->records + RECORD_LEN * (conn->recvq.depth +
-					     (sendq->first + sendq->count) % (size_t)sendq->depth);
+	slot = conn->records +
+	       RECORD_LEN * ((size_t)conn->recvq.depth + place_of(sendq, sendq->count));
 	record_put(slot, record);
 	piece.addr = (uintptr_t)slot;
-	return post_now(conn, &wr, sendq_number(sendq, 1), kind);
+	return post_now(conn, &wr, op, kind);
 }
 
 int sendq_post_empty_write(struct conn *conn, int flags)
 {
 	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE, .send_flags = (unsigned)flags};
+	uint64_t op = 0;
 
-	return sendq_post(conn, &wr, sendq_number(&conn->sendq, 1), SENT_HIDDEN);
+	return sendq_post(conn, &wr, &op, SENT_HIDDEN);
 }
 
 /* ---- completions ---- */
@@ -116,13 +123,12 @@ static bool find(const struct sendq *sendq, uint64_t number, unsigned *place)
 }
 
 /* One completion for all requests of an operation: the first that failed tells why. */
-static void sent_failed(struct conn *conn, const struct sent *sent, struct ibv_wc *wc)
+static void sent_failed(struct conn *conn, const struct sent *sent, const struct ibv_wc *wc)
 {
 	conn_fail(conn, wc->status);
 	if (sent->kind == SENT_HIDDEN || conn->sendq.failed_op == sent->op)
 		return;
 	conn->sendq.failed_op = sent->op;
-	wc->wr_id = sent->op;
 	queue_keep(&conn->queues[IW_SCQ], wc);
 }
 
@@ -138,7 +144,8 @@ void sendq_completed(struct conn *conn, struct ibv_wc *wc)
 		return;
 	}
 	sent = *sent_at(sendq, place);
-	sendq->first = (sendq->first + place + 1) % sendq->depth;
+	wc->wr_id = sent.op;
+	sendq->first = place_of(sendq, place + 1);
 	sendq->count -= place + 1;
 	if (wc->status != IBV_WC_SUCCESS)
 		sent_failed(conn, &sent, wc);

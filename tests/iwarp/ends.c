@@ -248,16 +248,17 @@ static void test_await_after_disconnect_is_an_error(void **state)
 }
 
 #define BURST 100
+#define CHUNK ((size_t)16 * KIB) /* all of them are more than a device takes at once */
 
 static int post_burst_receives(struct link *link)
 {
 	struct iw_lmr *lmr = malloc(sizeof(*lmr));
 
-	if (!lmr || iw_lmr_create(BURST * 64, LOCAL, lmr, &link->server))
+	if (!lmr || iw_lmr_create(BURST * CHUNK, LOCAL, lmr, &link->server))
 		return -1;
 	link->server.user_data = lmr;
 	for (size_t i = 0; i < BURST; i++)
-		if (post_recv_lmr(lmr, i * 64, 64, &link->server))
+		if (post_recv_lmr(lmr, i * CHUNK, CHUNK, &link->server))
 			return -1;
 	return 0;
 }
@@ -272,10 +273,10 @@ static void test_disconnect_lets_all_leave_first(void **state)
 	(void)state;
 	link_open_as(&link);
 	to = link.server.user_data;
-	must(iw_lmr_create(BURST * 64, LOCAL, &from, &link.client));
+	must(iw_lmr_create(BURST * CHUNK, LOCAL, &from, &link.client));
 	fill(from.addr, from.length, 5);
 	for (size_t i = 0; i < BURST; i++)
-		must(post_send_lmr(&from, i * 64, 64, 0, &link.client));
+		must(post_send_lmr(&from, i * CHUNK, CHUNK, 0, &link.client));
 	must(iw_disconnect(&link.client));
 	/* All of them first, and only then the end. */
 	must_fail(await_completions(IW_RCQ, BURST + 1, wc, &link.server), ECONNRESET);

@@ -1,8 +1,7 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """A perftest program that talks as the pairs of this folder do: it says where it listens, and prints key=value.
 
-perftest_pair PROGRAM --address ADDRESS [--connect PORT] [--count N] [--size BYTES] [--limit SECONDS] [--tcp]
+perftest_pair.py PROGRAM --address ADDRESS [--connect PORT] [--count N] [--size BYTES] [--limit SECONDS] [--tcp]
 """
 import argparse
 import random

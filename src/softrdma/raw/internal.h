@@ -22,7 +22,12 @@ struct raw_qp {
 	/* Under the queue pair's lock. */
 	struct raw_tx tx;
 	struct raw_rx *rx; /* NULL: no rules, or not the time. Changes under both locks */
-	bool starved;      /* the last look ended for want of a receive */
+	/*
+	 * One that was replaced, and has frames that came before: they go first. It is closed when
+	 * the next one is, or with the queue pair. Changes under both locks.
+	 */
+	struct raw_rx *finishing;
+	bool starved; /* the last look ended for want of a receive */
 	struct raw_counters counters;
 
 	/* Under the configuration's lock. */

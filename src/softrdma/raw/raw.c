@@ -7,14 +7,13 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "../../common/log.h"
 #include "internal.h"
 
-#define BUDGET    64      /* frames per look: a poller wants its completions soon */
-#define SETTLE_NS 2000000 /* after which a program that was detached runs nowhere any more */
+#define POLL_BUDGET  64  /* frames per look: a poller wants its completions soon */
+#define READY_BUDGET 256 /* and who was woken is to be woken seldom */
 
 static pthread_mutex_t config = PTHREAD_MUTEX_INITIALIZER; /* guards rules and back ends; raw.h */
 static struct list all = {&all, &all};
@@ -34,15 +33,18 @@ static bool may_receive(const struct raw_qp *raw)
 			   raw->qp->state == IBV_QPS_SQD);
 }
 
-static unsigned receive(struct raw_qp *raw)
+static unsigned receive(struct raw_qp *raw, unsigned budget)
 {
-	unsigned num;
+	unsigned num = 0;
 
 	if (!may_receive(raw))
 		return 0;
 	raw->starved = false;
 	rc_begin_batch();
-	num = raw->rx->ops->receive(raw->rx, BUDGET);
+	if (raw->finishing)
+		num = raw->finishing->ops->receive(raw->finishing, budget);
+	if (!num && !raw->starved)
+		num = raw->rx->ops->receive(raw->rx, budget);
 	rc_end_batch();
 	raw->counters.received += num;
 	return num;
@@ -125,8 +127,8 @@ static void rx_ready(struct progress_source *source, uint32_t events)
 	if (events & EPOLLERR)
 		getsockopt(source->fd, SOL_SOCKET, SO_ERROR, &error, &len);
 	pthread_mutex_lock(&raw->qp->lock);
-	if (raw->rx == rx) {
-		receive(raw);
+	if (raw->rx == rx || raw->finishing == rx) {
+		receive(raw, READY_BUDGET);
 		/* Frames wait where they are until a receive is posted. */
 		if (raw->starved && !rx->paused)
 			rx->paused = !progress_rewatch(source, 0);
@@ -144,7 +146,7 @@ static void op_send(struct rc_qp *qp)
 static bool op_drive(struct rc_qp *qp)
 {
 	struct raw_qp *raw = qp->conn;
-	bool any = receive(raw) > 0;
+	bool any = receive(raw, POLL_BUDGET) > 0;
 
 	if (raw->rx && !raw->rx->paused)
 		progress_looked(&raw->rx->source, any);
@@ -161,14 +163,20 @@ static void op_rest(struct rc_qp *qp)
 		progress_take_back(&raw->rx->source);
 }
 
+static void watch_again(struct raw_rx *rx)
+{
+	if (rx && rx->paused)
+		rx->paused = progress_rewatch(&rx->source, EPOLLIN) != 0;
+}
+
 static void op_recv_posted(struct rc_qp *qp)
 {
 	struct raw_qp *raw = qp->conn;
 
 	raw_count_drops(raw); /* while it still tells that there was no receive */
 	raw->starved = false;
-	if (raw->rx && raw->rx->paused)
-		raw->rx->paused = progress_rewatch(&raw->rx->source, EPOLLIN) != 0;
+	watch_again(raw->rx);
+	watch_again(raw->finishing);
 }
 
 /* There is no peer to tell. Whoever changed the state closes the back end. */
@@ -211,35 +219,32 @@ void raw_read_counters(struct rc_qp *qp, struct raw_counters *counters)
 
 /* ---- back ends: the configuration's lock is held ---- */
 
-/* Another back end will receive what comes from now on; what has come is delivered first. */
-static void finish_rx(struct raw_qp *raw)
+static void close_rx(struct raw_rx *rx)
 {
-	if (!raw->rx->ops->stop)
+	if (!rx)
 		return;
-	raw->rx->ops->stop(raw->rx);
-	nanosleep(&(struct timespec){.tv_nsec = SETTLE_NS}, NULL);
-	pthread_mutex_lock(&raw->qp->lock);
-	while (receive(raw))
-		;
-	pthread_mutex_unlock(&raw->qp->lock);
+	progress_unwatch(&rx->source);
+	progress_barrier();
+	rx->ops->close(rx);
 }
 
+/* Receive by @rx from now on, or not at all. What has come before is delivered first. */
 static void use_rx(struct raw_qp *raw, struct raw_rx *rx)
 {
-	struct raw_rx *before = raw->rx;
+	struct raw_rx *before = raw->rx, *finishing = raw->finishing;
+	bool finishes = before && rx && before->ops->stop;
 
-	if (before && rx)
-		finish_rx(raw);
+	if (finishes)
+		before->ops->stop(before);
 	pthread_mutex_lock(&raw->qp->lock);
 	raw_count_drops(raw);
 	raw->rx = rx;
+	raw->finishing = finishes ? before : NULL;
 	raw->starved = false;
 	pthread_mutex_unlock(&raw->qp->lock);
-	if (!before)
-		return;
-	progress_unwatch(&before->source);
-	progress_barrier();
-	before->ops->close(before);
+	close_rx(finishing);
+	if (!finishes)
+		close_rx(before);
 }
 
 static int open_rx(struct raw_qp *raw, const struct raw_rules *rules, bool alone)
@@ -442,6 +447,8 @@ static void let_go(void)
 
 		if (raw->rx)
 			raw->rx->ops->let_go(raw->rx);
+		if (raw->finishing)
+			raw->finishing->ops->let_go(raw->finishing);
 		if (!raw->tx.is_blocked)
 			close(raw->tx.source.fd);
 	}

@@ -306,6 +306,19 @@ void end_open(struct end *end, unsigned receives)
 	move_to(end->qp, IBV_QPS_RTS);
 }
 
+struct ibv_qp *end_create_qp(struct end *end, struct ibv_cq *cq)
+{
+	struct ibv_qp_init_attr attr = {
+		.send_cq = cq,
+		.recv_cq = cq,
+		.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1},
+		.qp_type = IBV_QPT_RAW_PACKET,
+		.sq_sig_all = 1,
+	};
+
+	return ibv_create_qp(end->pd, &attr);
+}
+
 void end_close(struct end *end)
 {
 	assert_int_equal(ibv_destroy_qp(end->qp), 0);

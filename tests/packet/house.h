@@ -80,6 +80,8 @@ struct ibv_context *open_here(void);
 /* In RTS, without rules; @receives are posted. */
 void end_open(struct end *end, unsigned receives);
 void end_close(struct end *end);
+/* A second, small queue pair of it, in RESET. NULL and errno if there is none. */
+struct ibv_qp *end_create_qp(struct end *end, struct ibv_cq *cq);
 /* Post receive number @id. */
 void end_post(struct end *end, unsigned id);
 uint8_t *end_send_buffer(const struct end *end, unsigned id);

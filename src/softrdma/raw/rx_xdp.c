@@ -25,6 +25,7 @@
 
 #define MOST_CHUNKS  8192 /* of all queues together */
 #define LEAST_CHUNKS 512
+#define JUMBO_MTU    3500
 #define BUSY_TRIES   40 /* 5 ms each: a socket that was closed holds its queue for a while */
 
 struct rx_xdp {
@@ -192,6 +193,9 @@ static int open_queues(struct rx_xdp *rx, const struct raw_interface *iface, boo
 				  .zero_copy = zero_copy};
 	int error = 0;
 
+	/* A jumbo frame needs three. */
+	if (iface->mtu > JUMBO_MTU)
+		place.num_chunks *= 2;
 	while (place.num_chunks > LEAST_CHUNKS && place.num_chunks * num > 2 * MOST_CHUNKS)
 		place.num_chunks /= 2;
 	for (; place.queue < num && !error; place.queue++)

@@ -191,6 +191,8 @@ static void test_shutdown_again_does_nothing(void **state)
 	before = open_descriptors();
 	near_init(&context, 2, 2, 100, 1);
 	near_shutdown(&context);
+	assert_int_equal(context.mcast_subscriber, -1);
+	assert_null(context.qp);
 	assert_int_equal(open_descriptors(), before);
 	/* A descriptor that has one of its numbers now is not closed. */
 	fd = open("/dev/null", O_RDONLY);

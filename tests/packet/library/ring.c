@@ -70,39 +70,44 @@ static void open_ring(void)
 	near_listen(context);
 }
 
-/* The packet with this number is in the slot that is its due. */
-static bool is_right(const struct hashpipe_ibv_recv_pkt *pkt, uint64_t number)
+/* Packet number @index to arrive is in the slot that is its due, whole, and not older than the
+ * last. */
+static bool is_right(const struct hashpipe_ibv_recv_pkt *pkt, uint64_t index, uint64_t *next)
 {
 	const uint8_t *bytes = bytes_of(pkt);
-	uint64_t got;
+	uint64_t number;
 
-	memcpy(&got, bytes + FRAME_LEN - 16, 8);
-	return pkt->length == FRAME_LEN && got == number && bytes == ring.memory[number % SLOTS] &&
-	       bytes[FRAME_LEN - 17] == (uint8_t)number;
+	if (pkt->length != FRAME_LEN || bytes != ring.memory[index % SLOTS])
+		return false;
+	memcpy(&number, bytes + FRAME_LEN - 16, 8);
+	if (number < *next || number >= count || bytes[FRAME_LEN - 17] != (uint8_t)number)
+		return false;
+	*next = number + 1;
+	return true;
 }
 
-/* Every packet until @end, or until none comes any more. How many there were. */
-static uint64_t receive(uint64_t end)
+/* Every packet, until the last or until none comes any more. How many there were. */
+static uint64_t receive(void)
 {
 	struct hashpipe_ibv_recv_pkt *list, *pkt;
-	uint64_t number = 0;
+	uint64_t index = 0, next = 0;
 
-	while (number < end) {
+	while (next < count) {
 		list = hashpipe_ibv_recv_pkts(&ring.context,
 					      atomic_load(&over) ? 500 : PATIENCE_MS);
 		if (!list)
 			break;
-		for (pkt = list; pkt; pkt = next_of(pkt), number++) {
-			if (!is_right(pkt, number))
+		for (pkt = list; pkt; pkt = next_of(pkt), index++) {
+			if (!is_right(pkt, index, &next))
 				atomic_fetch_add(&failures, 1);
 			/* Its next slot: the ones in between are posted already. */
-			pkt->wr.sg_list->addr = (uintptr_t)ring.memory[(number + RECEIVES) % SLOTS];
+			pkt->wr.sg_list->addr = (uintptr_t)ring.memory[(index + RECEIVES) % SLOTS];
 		}
 		if (hashpipe_ibv_release_pkts(&ring.context, list))
 			atomic_fetch_add(&failures, 1);
-		atomic_store(&arrived, number);
+		atomic_store(&arrived, index);
 	}
-	return number;
+	return index;
 }
 
 /* ---- the sending end ---- */
@@ -166,7 +171,7 @@ static void open_sender(void)
 
 /* ---- both ---- */
 
-/* Whether all @packets arrive, as they should, at @per_second. */
+/* Whether all @packets arrive at @per_second. What arrives, is right. */
 static bool all_arrive(uint64_t packets, double per_second)
 {
 	pthread_t thread;
@@ -181,7 +186,7 @@ static bool all_arrive(uint64_t packets, double per_second)
 	open_ring();
 	open_sender();
 	assert_int_equal(pthread_create(&thread, NULL, send_all, NULL), 0);
-	seen = receive(packets);
+	seen = receive();
 	pthread_join(thread, NULL);
 	assert_int_equal(hashpipe_ibv_get_stats(&ring.context, &stats, sizeof(stats)), 0);
 	print_message("%llu packets, %llu arrived, %llu wrong, %llu dropped, %.0f per second\n",
@@ -192,7 +197,8 @@ static bool all_arrive(uint64_t packets, double per_second)
 	near_shutdown(&sender);
 	near_shutdown(&ring.context);
 	free(ring.memory);
-	return seen == packets && !atomic_load(&failures);
+	assert_int_equal(atomic_load(&failures), 0);
+	return seen == packets;
 }
 
 /* The highest of some rates that lose nothing. */
@@ -210,13 +216,24 @@ static double find_rate(void)
 static uint64_t wanted;
 static double wanted_rate = -1;
 
+/*
+ * A rate that loses nothing for seconds may be too much for minutes, on a machine that others use:
+ * then it was not the one that was looked for.
+ */
+static bool all_arrive_paced(void)
+{
+	double per_second = wanted_rate > 0 ? wanted_rate : find_rate() * 0.8;
+
+	for (int tries = 0; tries < 4; tries++, per_second *= 0.8)
+		if (all_arrive(wanted, per_second))
+			return true;
+	return false;
+}
+
 static void test_ring_loses_and_mixes_nothing(void **state)
 {
 	(void)state;
-	if (wanted_rate < 0)
-		assert_true(all_arrive(wanted, 0));
-	else
-		assert_true(all_arrive(wanted, wanted_rate > 0 ? wanted_rate : find_rate() * 0.8));
+	assert_true(wanted_rate < 0 ? all_arrive(wanted, 0) : all_arrive_paced());
 }
 
 int main(int argc, char **argv)

@@ -220,7 +220,7 @@ struct hashpipe_ibv_recv_pkt *hashpipe_ibv_recv_pkts(struct hashpipe_ibv_context
 
 /*
  * The same without waiting and without a system call of its own: for a thread that does nothing
- * else. At most @max_pkts packets, 0: all.
+ * else. At most @max_pkts packets, 0: as many as are good at once.
  */
 struct hashpipe_ibv_recv_pkt *hashpipe_ibv_poll_pkts(struct hashpipe_ibv_context *hibv_ctx,
 						     uint32_t max_pkts);
@@ -234,7 +234,7 @@ struct hashpipe_ibv_recv_pkt *hashpipe_ibv_poll_pkts(struct hashpipe_ibv_context
 int hashpipe_ibv_release_pkts(struct hashpipe_ibv_context *hibv_ctx,
 			      struct hashpipe_ibv_recv_pkt *recv_pkt);
 
-/* At most so many packets per hashpipe_ibv_recv_pkts; 0, as after init: all. */
+/* At most so many packets per hashpipe_ibv_recv_pkts; 0, as after init: the library decides. */
 int hashpipe_ibv_set_max_batch(struct hashpipe_ibv_context *hibv_ctx, uint32_t max_pkts);
 
 /* How long hashpipe_ibv_recv_pkts looks before it sleeps; 50 µs after init. */

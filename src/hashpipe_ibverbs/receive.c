@@ -6,7 +6,8 @@
 
 #include "internal.h"
 
-#define NOBODY UINT32_MAX
+#define NOBODY    UINT32_MAX
+#define MOST_ONCE 1024 /* packets of a look, unless the user says otherwise */
 
 /* ---- giving packets to the device ---- */
 
@@ -236,6 +237,19 @@ static struct hashpipe_ibv_recv_pkt *look(struct hashpipe_ibv_context *context,
 	return NULL;
 }
 
+/*
+ * How many packets a look takes at most, if the user does not say: some receives are to stay with
+ * the device while the user is at work with the others.
+ */
+static uint32_t limit_of(const struct hashpipe_ibv_context *context, uint32_t wanted)
+{
+	uint32_t half = context->recv_pkt_num / 2;
+
+	if (wanted)
+		return wanted;
+	return half > MOST_ONCE ? MOST_ONCE : half ? half : 1;
+}
+
 /* ---- waiting ---- */
 
 /*
@@ -295,20 +309,22 @@ static int wait_for(struct hashpipe_ibv_context *context, struct packets *packet
 		    struct hashpipe_ibv_recv_pkt **list)
 {
 	uint32_t max = atomic_load_explicit(&packets->max_batch, memory_order_relaxed);
+	uint32_t limit = limit_of(context, max);
 	uint64_t begin, deadline = 0;
 	int result = 0;
 
-	*list = look(context, packets, max);
+	*list = look(context, packets, limit);
 	if (*list)
 		return 0;
 	if (timeout_ms) {
 		begin = clock_ns(CLOCK_MONOTONIC);
 		if (timeout_ms > 0)
 			deadline = begin + (uint64_t)timeout_ms * 1000000u;
-		*list = look_longer(context, packets, max, begin, deadline);
+		*list = look_longer(context, packets, limit, begin, deadline);
 	}
 	while (!*list && !result) {
 		fetch_events(context);
+		/* What was there before the CQ was armed makes no event: all of it, unless told. */
 		*list = look(context, packets, max);
 		if (*list)
 			break;
@@ -360,7 +376,7 @@ struct hashpipe_ibv_recv_pkt *hashpipe_ibv_poll_pkts(struct hashpipe_ibv_context
 
 	if (!packets)
 		return NULL;
-	list = look(hibv_ctx, packets, max_pkts);
+	list = look(hibv_ctx, packets, limit_of(hibv_ctx, max_pkts));
 	errno = saved;
 	if (!list && atomic_load_explicit(&packets->level, memory_order_relaxed) == LEVEL_BROKEN)
 		errno = EPROTO;

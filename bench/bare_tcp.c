@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The same exchanges as verbs_pair's, by a plain TCP program: what the network itself costs. */
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -15,39 +13,15 @@
 #define READ_SIZE (64 << 10) /* of a receiver of small messages */
 #define MAX_BATCH 64
 
-static int accept_one(const struct options *options)
-{
-	struct sockaddr_storage address;
-	socklen_t length = options_address(options, &address);
-	int listener = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0), fd;
-
-	if (listener < 0 || bind(listener, (struct sockaddr *)&address, length) ||
-	    listen(listener, 1) || getsockname(listener, (struct sockaddr *)&address, &length))
-		die("listen");
-	say_listening((struct sockaddr *)&address);
-	fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-	close(listener);
-	return fd;
-}
-
-static int connect_to(const struct options *options)
-{
-	struct sockaddr_storage address;
-	socklen_t length = options_address(options, &address);
-	int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	if (fd >= 0 && connect(fd, (struct sockaddr *)&address, length))
-		die("connect");
-	return fd;
-}
-
 static int open_socket(const struct options *options)
 {
-	int fd = options->port ? connect_to(options) : accept_one(options), one = 1;
+	int listener, fd;
 
-	if (fd < 0)
-		die("socket");
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	if (options->port)
+		return tcp_connect(options);
+	listener = tcp_listen(options);
+	fd = tcp_accept(listener);
+	close(listener);
 	return fd;
 }
 
@@ -89,12 +63,9 @@ static void ask(int fd, uint8_t *data, const struct options *options, int flags)
 
 	samples_init(&samples, options->count);
 	for (unsigned i = 0; i < warm_up + options->count; i++) {
-		uint64_t begin = now_ns();
-
 		write_all(fd, data, options->size, 0);
 		read_all(fd, data, options->size, flags);
-		if (i >= warm_up)
-			samples_add(&samples, now_ns() - begin);
+		samples_add_lap(&samples, i >= warm_up);
 	}
 	samples_print(&samples, "");
 	samples_fini(&samples);
@@ -189,6 +160,72 @@ static void stream(int fd, uint8_t *data, const struct options *options)
 	print_rate(options->count, options->size, now_ns() - begin);
 }
 
+/* ---- many connections: the client asks over each in its turn, the server answers who asks ---- */
+
+static void ask_in_turn(const int *fds, uint8_t *data, const struct options *options)
+{
+	unsigned warm_up = options->count / BENCH_WARM_UP;
+	struct samples samples;
+
+	samples_init(&samples, options->count);
+	for (unsigned i = 0; i < warm_up + options->count; i++) {
+		int fd = fds[i % (options->idle + 1)];
+
+		write_all(fd, data, options->size, 0);
+		read_all(fd, data, options->size, MSG_DONTWAIT);
+		samples_add_lap(&samples, i >= warm_up);
+	}
+	samples_print(&samples, "");
+	samples_fini(&samples);
+}
+
+static void answer_who_asks(const int *fds, uint8_t *data, const struct options *options)
+{
+	unsigned left = options->count / BENCH_WARM_UP + options->count;
+	int epoll = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event event;
+
+	for (unsigned i = 0; i <= options->idle; i++) {
+		event = (struct epoll_event){.events = EPOLLIN, .data.fd = fds[i]};
+		if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, fds[i], &event))
+			die("epoll");
+	}
+	while (left) {
+		int ready = epoll_wait(epoll, &event, 1, 0);
+
+		if (ready < 0)
+			die("epoll_wait");
+		if (!ready)
+			continue;
+		read_all(event.data.fd, data, options->size, MSG_DONTWAIT);
+		write_all(event.data.fd, data, options->size, 0);
+		left--;
+	}
+	close(epoll);
+}
+
+static void test_turns(const struct options *options)
+{
+	unsigned count = options->idle + 1;
+	int *fds = calloc(count, sizeof(*fds)), listener = -1;
+	uint8_t *data = calloc(1, options->size);
+
+	if (!fds || !data)
+		die("memory");
+	allow_descriptors(count);
+	if (!options->port)
+		listener = tcp_listen(options);
+	for (unsigned i = 0; i < count; i++)
+		fds[i] = options->port ? tcp_connect(options) : tcp_accept(listener);
+	(options->port ? ask_in_turn : answer_who_asks)(fds, data, options);
+	for (unsigned i = 0; i < count; i++)
+		close(fds[i]);
+	if (listener >= 0)
+		close(listener);
+	free(data);
+	free(fds);
+}
+
 /* ---- */
 
 static void over_socket(const struct options *options,
@@ -223,10 +260,8 @@ static void test_stream(const struct options *options)
 }
 
 static const struct test tests[] = {
-	{"poll", test_poll},
-	{"sleep", test_sleep},
-	{"stream", test_stream},
-	{NULL, NULL},
+	{"poll", test_poll},   {"sleep", test_sleep}, {"stream", test_stream},
+	{"turns", test_turns}, {NULL, NULL},
 };
 
 int main(int argc, char **argv)

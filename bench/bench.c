@@ -7,6 +7,8 @@
 #include <getopt.h>
 #include <malloc.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +17,21 @@
 #include <unistd.h>
 
 static const struct option long_options[] = {
-	{"address", required_argument, NULL, 'a'}, {"connect", required_argument, NULL, 'c'},
-	{"count", required_argument, NULL, 'n'},   {"size", required_argument, NULL, 's'},
-	{"buffers", required_argument, NULL, 'f'}, {"batch", required_argument, NULL, 'b'},
-	{"idle", required_argument, NULL, 'i'},    {"limit", required_argument, NULL, 'l'},
-	{"one-cq", no_argument, NULL, '1'},        {"credits", no_argument, NULL, 'r'},
-	{"sleep", no_argument, NULL, 'z'},         {"wait-in-poll", no_argument, NULL, 'w'},
-	{"spin", no_argument, NULL, 'p'},          {NULL, 0, NULL, 0},
+	{"address", required_argument, NULL, 'a'},
+	{"connect", required_argument, NULL, 'c'},
+	{"count", required_argument, NULL, 'n'},
+	{"size", required_argument, NULL, 's'},
+	{"buffers", required_argument, NULL, 'f'},
+	{"batch", required_argument, NULL, 'b'},
+	{"idle", required_argument, NULL, 'i'},
+	{"limit", required_argument, NULL, 'l'},
+	{"one-cq", no_argument, NULL, '1'},
+	{"credits", no_argument, NULL, 'r'},
+	{"sleep", no_argument, NULL, 'z'},
+	{"wait-in-poll", no_argument, NULL, 'w'},
+	{"spin", no_argument, NULL, 'p'},
+	{"local", no_argument, NULL, 'u'},
+	{NULL, 0, NULL, 0},
 };
 
 static void __attribute__((noreturn)) usage(const char *program, const char *tests)
@@ -30,7 +40,7 @@ static void __attribute__((noreturn)) usage(const char *program, const char *tes
 		"usage: %s TEST [--address ADDRESS] [--connect PORT] [--count N] [--size BYTES]\n"
 		"       [--buffers N] [--batch N] [--idle N] [--limit SECONDS] [--one-cq] "
 		"[--credits]\n"
-		"       [--sleep] [--wait-in-poll] [--spin]\n"
+		"       [--sleep] [--wait-in-poll] [--spin] [--local]\n"
 		"TEST is one of: %s\n"
 		"Without --connect: listen at the address, of the loopback interface unless told,\n"
 		"and say where.\n",
@@ -97,6 +107,9 @@ static void options_parse(struct options *options, int argc, char **argv, const 
 			break;
 		case 'p':
 			options->spins = true;
+			break;
+		case 'u':
+			options->local = true;
 			break;
 		case 'z':
 			options->sleeps = true;
@@ -172,8 +185,56 @@ void say_listening(const struct sockaddr *address)
 				 ? ((const struct sockaddr_in6 *)(const void *)address)->sin6_port
 				 : ((const struct sockaddr_in *)(const void *)address)->sin_port;
 
-	printf("listening %d\n", ntohs(port));
+	say_listening_at(ntohs(port));
+}
+
+void say_listening_at(unsigned port)
+{
+	printf("listening %u\n", port);
 	fflush(stdout);
+}
+
+int tcp_listen(const struct options *options)
+{
+	struct sockaddr_storage address;
+	socklen_t length = options_address(options, &address);
+	int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, length) ||
+	    listen(fd, (int)options->idle + 1) ||
+	    getsockname(fd, (struct sockaddr *)&address, &length))
+		die("listen");
+	say_listening((struct sockaddr *)&address);
+	return fd;
+}
+
+static void send_at_once(int fd)
+{
+	int one = 1;
+
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+}
+
+int tcp_accept(int listener)
+{
+	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+
+	if (fd < 0)
+		die("accept");
+	send_at_once(fd);
+	return fd;
+}
+
+int tcp_connect(const struct options *options)
+{
+	struct sockaddr_storage address;
+	socklen_t length = options_address(options, &address);
+	int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0 || connect(fd, (struct sockaddr *)&address, length))
+		die("connect");
+	send_at_once(fd);
+	return fd;
 }
 
 unsigned rss_kib(void)
@@ -209,11 +270,14 @@ void allow_descriptors(unsigned connections)
 
 void samples_init(struct samples *samples, unsigned room)
 {
-	samples->ns = calloc(room, sizeof(*samples->ns));
+	samples->ns = malloc(room * sizeof(*samples->ns));
 	if (!samples->ns)
 		die("samples");
+	/* Touched, or one in 512 samples would be of a round trip with a page fault. */
+	memset(samples->ns, 1, room * sizeof(*samples->ns));
 	samples->count = 0;
 	samples->room = room;
+	samples->lap = now_ns();
 }
 
 void samples_fini(struct samples *samples)
@@ -228,9 +292,9 @@ static int compare(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-static double one_way_us(const struct samples *samples, unsigned percent)
+static double one_way_us(const struct samples *samples, unsigned permille)
 {
-	uint64_t rank = (uint64_t)(samples->count - 1) * percent / 100;
+	uint64_t rank = (uint64_t)(samples->count - 1) * permille / 1000;
 
 	return (double)samples->ns[rank] / 2000;
 }
@@ -244,9 +308,9 @@ void samples_print(struct samples *samples, const char *prefix)
 	qsort(samples->ns, samples->count, sizeof(*samples->ns), compare);
 	for (unsigned i = 0; i < samples->count; i++)
 		sum += samples->ns[i];
-	printf("%smean_us=%.3f %sp50_us=%.3f %sp99_us=%.3f ", prefix,
-	       (double)sum / samples->count / 2000, prefix, one_way_us(samples, 50), prefix,
-	       one_way_us(samples, 99));
+	printf("%smean_us=%.4f %sp50_us=%.4f %sp99_us=%.4f %sp999_us=%.4f ", prefix,
+	       (double)sum / samples->count / 2000, prefix, one_way_us(samples, 500), prefix,
+	       one_way_us(samples, 990), prefix, one_way_us(samples, 999));
 }
 
 void print_rate(uint64_t count, size_t size, uint64_t ns)

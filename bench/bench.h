@@ -18,13 +18,14 @@ struct options {
 	size_t size;         /* bytes of each */
 	unsigned buffers;    /* that messages are sent from in turn */
 	unsigned batch;      /* messages per system call */
-	unsigned idle;       /* connections that say nothing */
+	unsigned idle;       /* connections beside the first one */
 	unsigned limit;      /* seconds, after which the program is ended */
 	bool one_cq;         /* sends and receives complete in one queue */
 	bool credits;        /* a stream of messages never overtakes the receives */
 	bool spins;          /* a plain TCP stream spins rather than blocks */
 	bool sleeps;         /* the side that waits for a stream sleeps rather than polls */
 	bool waits_in_poll;  /* who sleeps does so in poll(), as an event loop would */
+	bool local;          /* a Unix socket rather than TCP, where a library has both */
 };
 
 /* The server's, with the port to connect to or 0. Returns its length. */
@@ -48,6 +49,12 @@ uint64_t now_ns(void);
 
 /* Tell whoever started this where to connect to. */
 void say_listening(const struct sockaddr *address);
+void say_listening_at(unsigned port);
+
+/* A plain TCP connection: the server's that it waits for at its listener, or the client's. */
+int tcp_listen(const struct options *options);
+int tcp_accept(int listener);
+int tcp_connect(const struct options *options);
 
 unsigned rss_kib(void);
 /* Of each idle connection, with what there was before them. */
@@ -61,6 +68,7 @@ void allow_descriptors(unsigned connections);
 struct samples {
 	uint64_t *ns;
 	unsigned count, room;
+	uint64_t lap; /* when the last round trip ended */
 };
 
 void samples_init(struct samples *samples, unsigned room);
@@ -70,6 +78,16 @@ static inline void samples_add(struct samples *samples, uint64_t ns)
 {
 	if (samples->count < samples->room)
 		samples->ns[samples->count++] = ns;
+}
+
+/* A round trip ends, and the next begins: one look at the clock for both. */
+static inline void samples_add_lap(struct samples *samples, bool counts)
+{
+	uint64_t now = now_ns();
+
+	if (counts)
+		samples_add(samples, now - samples->lap);
+	samples->lap = now;
 }
 
 /* "PREFIXp50_us=… PREFIXp99_us=…", of one way: half a round trip. Sorts. */

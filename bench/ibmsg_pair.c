@@ -30,7 +30,7 @@ static struct {
 	void (*received_one)(void);
 	unsigned received;
 	struct samples samples;
-	uint64_t begin; /* of a round trip */
+	ibmsg_socket *to; /* of what is sent */
 } pair;
 
 static void check(int error, const char *what)
@@ -60,8 +60,7 @@ static void dispatch(void)
 static void send_owed(void)
 {
 	for (; pair.owed && pair.ready_count; pair.owed--)
-		check(ibmsg_post_send(&pair.sockets[0], pair.ready[--pair.ready_count]),
-		      "ibmsg_post_send");
+		check(ibmsg_post_send(pair.to, pair.ready[--pair.ready_count]), "ibmsg_post_send");
 }
 
 static void send_messages(unsigned count)
@@ -82,8 +81,8 @@ static void on_sent(ibmsg_socket *socket, ibmsg_buffer *msg)
 /* What there is to send leaves before the received message is given back. */
 static void on_received(ibmsg_socket *socket, ibmsg_buffer *msg)
 {
-	(void)socket;
 	pair.received++;
+	pair.to = socket; /* an answer's, and of a lone connection */
 	pair.received_one();
 	check(ibmsg_free_msg(msg), "ibmsg_free_msg");
 }
@@ -165,6 +164,7 @@ static void open_pair(const struct options *options, size_t size, unsigned busy_
 	pair.size = size;
 	pair.received_one = received_one;
 	pair.sockets = make(options->idle + 1, sizeof(*pair.sockets));
+	pair.to = &pair.sockets[0];
 	check(ibmsg_init_event_loop(&pair.loop), "ibmsg_init_event_loop");
 	check(ibmsg_set_busy_poll(&pair.loop, busy_us), "ibmsg_set_busy_poll");
 	pair.loop.connection_request = on_request;
@@ -206,25 +206,18 @@ static unsigned round_trips(void)
 	return pair.options->count / BENCH_WARM_UP + pair.options->count;
 }
 
-static void send_ping(void)
-{
-	pair.begin = now_ns();
-	send_messages(1);
-}
-
 static void count_round_trip(void)
 {
-	if (pair.received > pair.options->count / BENCH_WARM_UP)
-		samples_add(&pair.samples, now_ns() - pair.begin);
+	samples_add_lap(&pair.samples, pair.received > pair.options->count / BENCH_WARM_UP);
 	if (pair.received < round_trips())
-		send_ping();
+		send_messages(1);
 }
 
 static void ask(const char *prefix)
 {
 	samples_init(&pair.samples, pair.options->count);
 	pair.received = 0;
-	send_ping();
+	send_messages(1);
 	while (pair.received < round_trips())
 		dispatch();
 	samples_print(&pair.samples, prefix);
@@ -258,6 +251,25 @@ static void among_idle(const struct options *options)
 {
 	allow_descriptors(options->idle);
 	ping_pong(options, BUSY_US);
+}
+
+/* ---- many connections: the client asks over each in its turn, the server answers who asks ---- */
+
+static void count_turn(void)
+{
+	pair.to = &pair.sockets[pair.received % (pair.options->idle + 1)];
+	count_round_trip();
+}
+
+static void in_turn(const struct options *options)
+{
+	allow_descriptors(options->idle);
+	open_pair(options, options->size, BUSY_US, options->port ? count_turn : answer);
+	if (options->port) {
+		connect_idle();
+		ask("");
+	}
+	close_pair();
 }
 
 /* ---- a stream: the client sends, the server answers when it has all of a part ---- */
@@ -302,11 +314,9 @@ static void stream(const struct options *options)
 /* ---- */
 
 static const struct test tests[] = {
-	{"poll", ping_pong_polling},
-	{"sleep", ping_pong_sleeping},
-	{"idle", among_idle},
-	{"stream", stream},
-	{NULL, NULL},
+	{"poll", ping_pong_polling}, {"sleep", ping_pong_sleeping},
+	{"idle", among_idle},        {"turns", in_turn},
+	{"stream", stream},          {NULL, NULL},
 };
 
 int main(int argc, char **argv)

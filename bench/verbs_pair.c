@@ -27,18 +27,21 @@ struct progress {
 	unsigned sent;
 	unsigned sends_done; /* signaled ones */
 	unsigned received;
-	unsigned reposted; /* receives, while the answer is on its way */
-	unsigned granted;  /* times that the receiver of a stream told of GRANT receives */
-	unsigned answers;  /* to its parts that the sender has had */
+	unsigned reposted;       /* receives, while the answer is on its way */
+	unsigned granted;        /* times that the receiver of a stream told of GRANT receives */
+	unsigned answers;        /* to its parts that the sender has had */
+	struct rdma_cm_id *from; /* that the last one was received from */
 };
 
 static void take(struct progress *progress, const struct ibv_wc *wc, int count)
 {
 	for (int i = 0; i < count; i++) {
-		if (wc[i].opcode & IBV_WC_RECV)
-			progress->received++;
-		else
+		if (!(wc[i].opcode & IBV_WC_RECV)) {
 			progress->sends_done++;
+			continue;
+		}
+		progress->received++;
+		progress->from = (struct rdma_cm_id *)(uintptr_t)wc[i].wr_id;
 	}
 }
 
@@ -49,10 +52,11 @@ static void repost(struct side *side, struct progress *progress)
 }
 
 /*
- * Inline. One in SIGNAL_EVERY completes, and is waited for before the next such one, so that the
- * queue never fills; not at once, as the peer may end the connection when it has had the last.
+ * Inline if it may. One in SIGNAL_EVERY completes, and is waited for before the next such one, so
+ * that the queue never fills; not at once, as the peer may end the connection when it has had the
+ * last.
  */
-static void send_small(struct side *side, struct progress *progress, size_t length)
+static void send_message(struct side *side, struct progress *progress, size_t length)
 {
 	bool signaled = progress->sent % SIGNAL_EVERY == 0;
 	struct ibv_wc wc[POLL_MOST];
@@ -61,7 +65,8 @@ static void send_small(struct side *side, struct progress *progress, size_t leng
 		take(progress, wc, side_poll(side->send_cq, wc, POLL_MOST));
 	progress->sent++;
 	side_post_send(side, IBV_WR_SEND, length,
-		       IBV_SEND_INLINE | (signaled ? IBV_SEND_SIGNALED : 0));
+		       (length > INLINE_MAX ? 0 : IBV_SEND_INLINE) |
+			       (signaled ? IBV_SEND_SIGNALED : 0));
 	repost(side, progress);
 }
 
@@ -81,12 +86,9 @@ static void ask(struct side *side, const char *prefix)
 
 	samples_init(&samples, count);
 	for (unsigned i = 0; i < warm_up + count; i++) {
-		uint64_t begin = now_ns();
-
-		send_small(side, &progress, side->options->size);
+		send_message(side, &progress, side->options->size);
 		await(side, &progress, i + 1);
-		if (i >= warm_up)
-			samples_add(&samples, now_ns() - begin);
+		samples_add_lap(&samples, i >= warm_up);
 	}
 	samples_print(&samples, prefix);
 	samples_fini(&samples);
@@ -98,7 +100,7 @@ static void answer(struct side *side)
 
 	for (unsigned i = 0; i < side->options->count / BENCH_WARM_UP + side->options->count; i++) {
 		await(side, &progress, i + 1);
-		send_small(side, &progress, side->options->size);
+		send_message(side, &progress, side->options->size);
 	}
 }
 
@@ -146,6 +148,76 @@ static void among_idle(const struct options *options)
 		ask(&side, "");
 	else
 		answer(&side);
+	side_close(&side);
+}
+
+/* ---- many connections: the client asks over each in its turn, the server answers who asks ---- */
+
+/* Each connection has room for one; before the answer came, the one before it has left. */
+static void send_to(struct side *side, struct progress *progress, struct rdma_cm_id *id)
+{
+	struct ibv_wc wc[POLL_MOST];
+
+	while (progress->sends_done < progress->sent)
+		take(progress, wc, side_poll(side->send_cq, wc, POLL_MOST));
+	progress->sent++;
+	side->to = id;
+	side_post_send(side, IBV_WR_SEND, side->options->size, IBV_SEND_INLINE | IBV_SEND_SIGNALED);
+}
+
+static void repost_to(struct side *side, struct rdma_cm_id *id)
+{
+	side->to = id;
+	side_post_recv(side);
+}
+
+static void ask_in_turn(struct side *side)
+{
+	unsigned count = side->options->count, warm_up = count / BENCH_WARM_UP;
+	struct progress progress = {0};
+	struct samples samples;
+
+	samples_init(&samples, count);
+	for (unsigned i = 0; i < warm_up + count; i++) {
+		unsigned turn = i % (side->options->idle + 1);
+
+		send_to(side, &progress, turn ? side->idle[turn - 1] : side->id);
+		await(side, &progress, i + 1);
+		repost_to(side, progress.from);
+		samples_add_lap(&samples, i >= warm_up);
+	}
+	samples_print(&samples, "");
+	samples_fini(&samples);
+}
+
+static void answer_who_asks(struct side *side)
+{
+	unsigned count = side->options->count + side->options->count / BENCH_WARM_UP;
+	struct progress progress = {0};
+
+	for (unsigned i = 0; i < count; i++) {
+		await(side, &progress, i + 1);
+		repost_to(side, progress.from);
+		send_to(side, &progress, progress.from);
+	}
+}
+
+static void in_turn(const struct options *options)
+{
+	struct side side;
+	unsigned before;
+
+	errno = 0;
+	if (options->size > INLINE_MAX)
+		die("messages over many connections are short");
+	allow_descriptors(options->idle);
+	open_side(&side, options, false);
+	before = rss_kib();
+	if (options->idle) {
+		(options->port ? side_connect_idle : side_accept_idle)(&side);
+		print_idle_memory(options, before);
+	}
+	(options->port ? ask_in_turn : answer_who_asks)(&side);
 	side_close(&side);
 }
 
@@ -245,9 +317,9 @@ static void receive_messages(struct side *side, struct progress *progress, unsig
 		repost(side, progress);
 		for (; side->options->credits && progress->received / GRANT > progress->granted;
 		     progress->granted++)
-			send_small(side, progress, short_size);
+			send_message(side, progress, short_size);
 	}
-	send_small(side, progress, short_size);
+	send_message(side, progress, short_size);
 }
 
 static void send_stream(const struct options *options)
@@ -273,13 +345,10 @@ static void send_stream(const struct options *options)
 /* ---- */
 
 static const struct test tests[] = {
-	{"poll", ping_pong_polling},
-	{"sleep", ping_pong_sleeping},
-	{"idle", among_idle},
-	{"write", write_stream},
-	{"read", read_stream},
-	{"send", send_stream},
-	{NULL, NULL},
+	{"poll", ping_pong_polling}, {"sleep", ping_pong_sleeping},
+	{"idle", among_idle},        {"turns", in_turn},
+	{"write", write_stream},     {"read", read_stream},
+	{"send", send_stream},       {NULL, NULL},
 };
 
 int main(int argc, char **argv)

@@ -63,7 +63,7 @@ static void make_memory(struct side *side)
 
 static void make_shared(struct side *side, struct ibv_context *context, bool sleeps)
 {
-	int depth = SEND_DEPTH + RECV_DEPTH;
+	int depth = SEND_DEPTH + RECV_DEPTH + 2 * (int)side->options->idle;
 
 	side->pd = ibv_alloc_pd(context);
 	if (sleeps)
@@ -145,9 +145,18 @@ void side_listen(struct side *side, const struct options *options, bool sleeps)
 	side->id = take_request(side);
 	make_shared(side, side->id->verbs, sleeps);
 	make_queue_pair(side, side->id, SEND_DEPTH, RECV_DEPTH);
+	side->to = side->id;
 	post_all_receives(side);
 	accept_request(side, side->id);
 	expect_and_ack(side, RDMA_CM_EVENT_ESTABLISHED);
+}
+
+static void make_idle_queue_pair(struct side *side, struct rdma_cm_id *id)
+{
+	make_queue_pair(side, id, 1, 1);
+	side->to = id;
+	side_post_recv(side);
+	side->to = side->id;
 }
 
 static void make_idle_array(struct side *side)
@@ -174,7 +183,7 @@ void side_accept_idle(struct side *side)
 		} else if (type == RDMA_CM_EVENT_CONNECT_REQUEST &&
 			   requests < side->options->idle) {
 			side->idle[requests++] = id;
-			make_queue_pair(side, id, 1, 1);
+			make_idle_queue_pair(side, id);
 			accept_request(side, id);
 		} else {
 			die(rdma_event_str(type));
@@ -226,6 +235,7 @@ void side_connect(struct side *side, const struct options *options, bool sleeps)
 	side->id = resolve(side);
 	make_shared(side, side->id->verbs, sleeps);
 	make_queue_pair(side, side->id, SEND_DEPTH, RECV_DEPTH);
+	side->to = side->id;
 	post_all_receives(side);
 	request(side, side->id);
 }
@@ -235,7 +245,7 @@ void side_connect_idle(struct side *side)
 	make_idle_array(side);
 	for (unsigned i = 0; i < side->options->idle; i++) {
 		side->idle[i] = resolve(side);
-		make_queue_pair(side, side->idle[i], 1, 1);
+		make_idle_queue_pair(side, side->idle[i]);
 		request(side, side->idle[i]);
 	}
 }
@@ -298,9 +308,9 @@ void side_post_recv(struct side *side)
 	struct ibv_sge sge = {.addr = (uintptr_t)side->data + next_buffer(side, &side->receives),
 			      .length = (uint32_t)side->options->size,
 			      .lkey = side->mr->lkey};
-	struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
+	struct ibv_recv_wr wr = {.wr_id = (uintptr_t)side->to, .sg_list = &sge, .num_sge = 1}, *bad;
 
-	errno = ibv_post_recv(side->id->qp, &wr, &bad);
+	errno = ibv_post_recv(side->to->qp, &wr, &bad);
 	if (errno)
 		die("ibv_post_recv");
 }
@@ -321,7 +331,7 @@ void side_post_send(struct side *side, enum ibv_wr_opcode opcode, size_t length,
 	};
 	struct ibv_send_wr *bad;
 
-	errno = ibv_post_send(side->id->qp, &wr, &bad);
+	errno = ibv_post_send(side->to->qp, &wr, &bad);
 	if (errno)
 		die("ibv_post_send");
 }

@@ -24,6 +24,7 @@ struct side {
 	struct rdma_cm_id *listener;
 	struct rdma_cm_id *id; /* the connection that is measured */
 	struct rdma_cm_id **idle;
+	struct rdma_cm_id *to; /* that requests are posted to: id, unless a test says another */
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel; /* of the receives; NULL: this side polls */
 	struct ibv_cq *send_cq, *recv_cq;
@@ -37,13 +38,14 @@ struct side {
 void side_listen(struct side *side, const struct options *options, bool sleeps);
 void side_connect(struct side *side, const struct options *options, bool sleeps);
 
-/* options->idle further connections, with queues of one entry. */
+/* options->idle further connections, with queues of one entry and one receive posted. */
 void side_accept_idle(struct side *side);
 void side_connect_idle(struct side *side);
 
 /* The client disconnects; the server waits for that. All is given back. */
 void side_close(struct side *side);
 
+/* The connection is the wr_id of the receive, that of a send is its opcode. */
 void side_post_recv(struct side *side);
 void side_post_send(struct side *side, enum ibv_wr_opcode opcode, size_t length, unsigned flags);
 

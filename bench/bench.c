@@ -317,6 +317,6 @@ void print_rate(uint64_t count, size_t size, uint64_t ns)
 {
 	double seconds = (double)ns / 1e9;
 
-	printf("messages_per_s=%.0f gib_per_s=%.3f seconds=%.3f ", (double)count / seconds,
+	printf("messages_per_s=%.0f gib_per_s=%.6f seconds=%.3f ", (double)count / seconds,
 	       (double)count * (double)size / seconds / (1 << 30), seconds);
 }

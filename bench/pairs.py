@@ -27,12 +27,13 @@ class Failed(Exception):
 # ---- running a pair ----
 
 
-def start(core, command):
+def start(core, command, stderr=None):
     """A pinned child whose stdout is ours to read."""
     return subprocess.Popen(
         ["taskset", "-c", core, *command],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
+        stderr=stderr,
         text=True,
     )
 
@@ -55,26 +56,31 @@ def read_port(server):
 
 
 def finish(child, who):
-    """Its key=value pairs, as numbers."""
+    """All that it says."""
     try:
         text, _ = child.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired as error:
         raise Failed(f"the {who} did not end within {LIMIT} s") from error
     if child.returncode:
         raise Failed(f"the {who} ended with status {child.returncode}")
+    return text
+
+
+def numbers(text):
+    """Of key=value pairs."""
     return {key: float(value) for key, value in (word.split("=") for word in text.split())}
 
 
-def run_pair(command):
+def run_pair(command, stderr=None):
     """The client's results, and the server's with "server_" before each name."""
     command = [*command, "--limit", str(LIMIT)]
     with contextlib.ExitStack() as stack:
-        server = start(SERVER_CORE, command)
+        server = start(SERVER_CORE, command, stderr)
         stack.callback(end, server)
-        client = start(CLIENT_CORE, [*command, "--connect", read_port(server)])
+        client = start(CLIENT_CORE, [*command, "--connect", read_port(server)], stderr)
         stack.callback(end, client)
-        results = finish(client, "client")
-        ours = finish(server, "server")
+        results = numbers(finish(client, "client"))
+        ours = numbers(finish(server, "server"))
     return {**results, **{f"server_{key}": value for key, value in ours.items()}}
 
 
@@ -205,6 +211,12 @@ def number(value):
     return f"{value:.2f}" if value >= 0.1 else f"{value:.4f}"
 
 
+def print_columns(lines):
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())
+
+
 def print_table(results):
     met = {True: "yes", False: "NO", None: "-"}
     lines = [["", "unit", "ours", "bare", "bare is", "ratio", "best", "target", "met"]]
@@ -214,9 +226,7 @@ def print_table(results):
             result.get("winner", "-"), number(result.get("ratio")),
             number(result.get("best_ratio")), result.get("target", "-"), met[result.get("met")],
         ])  # fmt: skip
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    for line in lines:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())
+    print_columns(lines)
     print()
     for result in results:
         if result.get("notes"):

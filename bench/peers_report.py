@@ -90,23 +90,36 @@ class Report:
 
     def print(self):
         document = self.document
-        print(f"{document['date']}, {document['cpu']}, Linux {document['kernel']};"
-              f" {document.get('rounds', 0)} rounds{', quick' if document['quick'] else ''}")  # fmt: skip
+        rounds = f"{document.get('rounds', 0)} rounds{', quick' if document['quick'] else ''}"
+        print(f"{document['date']}, {document['cpu']}, Linux {document['kernel']}; {rounds}")
         print(", ".join(f"{name} {version}" for name, version in document["packages"].items()))
         for note in document["notes"] + self.doubts():
             print(f"note: {note}")
+        shapes = {"poll": self.print_latency, "sleep": self.print_latency,
+                  "rate": self.print_stream, "bandwidth": self.print_stream}  # fmt: skip
         for family, table in self.cells.items():
             print(f"\n{TITLES[family]}")
-            {"poll": self.print_latency, "sleep": self.print_latency, "rate": self.print_stream,
-             "bandwidth": self.print_stream}.get(family, self.print_curve)(family, table)  # fmt: skip
+            shapes.get(family, self.print_curve)(family, table)
         if self.goals():
             print("\ngoals")
             print_table(self.goals())
-        print("Medians of the rounds; .. from the lowest to the highest round; x limit: median of the"
-              " rounds' ratios to the cache line or to bare TCP. CPU is of both sides together; fewer than 1 sleep per message: the answer was often there"
-              " before its receiver slept.")  # fmt: skip
+        print("Medians of the rounds; .. from the lowest to the highest; x limit: median of the"
+              " rounds' ratios to the cache line or to bare TCP. CPU and sleeps are of both sides"
+              " together; with fewer than one sleep per message the answer was often there before"
+              " its receiver slept.")  # fmt: skip
 
     def doubts(self):
+        """What to know before believing the tables."""
+        failures = [
+            f"{one['name']}, {name}: {len(failed)} of {len(runs)} runs failed: {failed[-1]}"
+            for one in self.document["measurements"]
+            for name, cell in one["cells"].items()
+            for runs in cell.get("ways", {}).values()
+            if (failed := [run["failed"] for run in runs if "failed" in run])
+        ]
+        return self.doubt_of_cores() + failures
+
+    def doubt_of_cores(self):
         """A virtual machine's cores may move, to two threads of one core and back."""
         line = self.cell("poll", 64, "cache line")
         rounds = list(line.rounds(line.key).values()) if line and line.way else []
@@ -133,7 +146,8 @@ class Report:
                 name, figure(cell.median("p50_us")), cell.spread() if has_median else "-",
                 *(figure(cell.median(key)) for key in ("mean_us", "p99_us", "p999_us")),
                 self.by_limit(family, x, name), figure(cell.median("cpu_us")),
-                figure(cell.median("sleeps")), "" if has_median else f"the mean is all it tells: {cell.spread()}",
+                figure(cell.median("sleeps")),
+                "" if has_median else f"the mean is all it tells: {cell.spread()}",
             ])  # fmt: skip
         print_columns(lines)
 

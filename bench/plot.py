@@ -96,7 +96,8 @@ def lines(title, series, x_name):
 def bars(title, rows, value_name):
     """@rows: [(name, is_light, value, [marks])] on a logarithmic axis; marks are ticks on a bar."""
     height = TOP + BAR * len(rows) + BOTTOM
-    axis = LogAxis([value for _, _, *rest in rows for value in (rest[0], *rest[1])], 170, WIDTH - 90)
+    values = [place for _, _, value, marks in rows for place in (value, *marks)]
+    axis = LogAxis(values, 170, WIDTH - 90)
     parts = [text(10, 22, title, font_size=15)]
     for mark in axis.marks():
         x = axis.place(mark)
@@ -107,8 +108,10 @@ def bars(title, rows, value_name):
         end = axis.place(value)
         colour = "#66ccee" if is_light else "#4477aa"
         parts += [text(160, y + 13, name, text_anchor="end"),
-                  f'<rect x="170" y="{y}" width="{end - 170:.1f}" height="{BAR - 6}" fill="{colour}"/>',
+                  f'<rect x="170" y="{y}" width="{end - 170:.1f}" height="{BAR - 6}"'
+                  f' fill="{colour}"/>',
                   *(line(axis.place(mark), y, axis.place(mark), y + BAR - 6, "#ee6677")
                     for mark in marks),
-                  text(axis.place(max([value, *marks])) + 5, y + 13, value_name(value))]  # fmt: skip
+                  text(axis.place(max([value, *marks])) + 5, y + 13,
+                       value_name(value))]  # fmt: skip
     return document(height, parts)

@@ -213,7 +213,7 @@ def parse_ucx(text):
     values = dict(zip(lines[-2], map(float, lines[-1])))
     percentile = next(value for key, value in values.items() if key.endswith("_percentile_lat"))
     return {"percentile": percentile, "mean_us": values["overall_lat"],
-            "messages_per_s": values["overall_mr"]}  # fmt: skip
+            "messages_per_s": values["overall_mr"], "mib_per_s": values["overall_bw"]}  # fmt: skip
 
 
 class Ucx(Contestant):
@@ -258,8 +258,10 @@ class Ucx(Contestant):
 
     def stream(self, size, count):
         def run():
-            rate = self.run("ucp_am_bw", size, count)["messages_per_s"]
-            return {"messages_per_s": rate, "gib_per_s": rate * size / 2**30,
+            results = self.run("ucp_am_bw", size, count)
+            rate = results["messages_per_s"]  # in whole ones, bandwidth in hundredths
+            gib_per_s = rate * size / 2**30 if rate > 10000 else results["mib_per_s"] / 1024
+            return {"messages_per_s": rate, "gib_per_s": gib_per_s,
                     "messages": with_warm_up(count)}  # fmt: skip
 
         return {"am": run}

@@ -54,6 +54,12 @@ class Cell:
         values = [value * scale for value in self.rounds(self.key).values()]
         return f"{number(min(values))} .. {number(max(values))}" if values else "-"
 
+    def sleeps(self):
+        """A warning where it mostly did not, though it should."""
+        sleeps = self.median("sleeps")
+        is_fine = sleeps is None or self.higher or sleeps > 0.8
+        return "" if is_fine else f" ({number(sleeps)} sleeps)"
+
     def why_not(self):
         return self.cannot or (f"failed: {self.failure}" if self.failure else "-")
 
@@ -229,7 +235,7 @@ class Report:
             "unit": {"messages_per_s": "1/s", "gib_per_s": "GiB/s"}.get(key, "us"),
             "ours": mine.median(key),
             "bare": theirs.median(key),
-            "winner": other,
+            "winner": other + theirs.sleeps(),
             "ratio": value,
             "best_ratio": best(mine.rounds(key).values()) / best(theirs.rounds(key).values()),
         }  # fmt: skip

@@ -126,6 +126,7 @@ struct rc_qp {
 
 struct rc_transport {
 	const char *name;
+	bool at_once; /* sending costs no system call: nothing is gained by gathering requests */
 	/* Begin and move as many requests as the peer takes now. */
 	void (*send)(struct rc_qp *qp);
 	/*
@@ -202,6 +203,33 @@ void rc_region_put(struct rc_region *region);
  * invalidated.
  */
 int rc_region_invalidate(struct rc_qp *qp, uint32_t key);
+
+/* What a peer asks of 8 bytes of memory. */
+struct rc_atomic {
+	uint32_t key;
+	uint64_t addr;
+	bool swaps; /* if it is as compared; else adds */
+	uint64_t compare;
+	uint64_t add_swap;
+};
+/* 0 with what was found in *@value, or -EFAULT with the reason in *@fault. */
+int rc_execute_atomic(struct rc_qp *qp, const struct rc_atomic *atomic, uint64_t *value,
+		      enum rc_fault *fault);
+
+/* The number of the queue pair's protection domain; never 0. */
+uint32_t rc_domain(const struct rc_qp *qp);
+/* Call regions_add for every region that is there. */
+void rc_regions_show(void);
+
+/* How long a message may wait for a receive, in milliseconds. */
+unsigned rc_recv_timeout(void);
+
+struct mpa_agreed;
+/*
+ * Another transport was tried and both ends do without it: run the queue pair, which has none, over
+ * the socket @fd. 0 or -errno, as tcp_attach.
+ */
+int rc_use_tcp(struct rc_qp *qp, int fd, const struct mpa_agreed *agreed, bool initiator);
 
 /* The responder has heard the initiator's first FPDU. */
 void rc_opened(struct rc_qp *qp);

@@ -118,7 +118,6 @@ static void test_read_responses_behind_a_waiting_send_are_not_lost(void **state)
 						  .len = MIB,
 						  .remote_at = 0,
 						  .flags = IBV_SEND_SIGNALED});
-	cq_expect_none(pair.server.send_cq);
 	for (unsigned i = 0; i < 40; i++) {
 		side_recv(&pair.server, i, 0, KEPT / 8);
 		cq_expect(pair.server.recv_cq, i, IBV_WC_SUCCESS);

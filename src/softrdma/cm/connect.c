@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
+#include "../shm/shm.h"
 #include "internal.h"
 
 /* RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH are above the maximum, and mean it. */
@@ -65,12 +66,20 @@ static int answer(struct cm_id *cm, struct mpa_frame *reply, const struct mpa_ag
 		.responder_resources = agreed->ird,
 		.initiator_depth = agreed->ord,
 	};
-	int err = handshake_send(cm->fd, reply);
+	struct shm_link *link = NULL;
+	int err;
 
+	/* What was asked of the wire needs one. */
+	if (cm->request.shm && !agreed->crc && !agreed->rtr)
+		link = shm_meet(cm->fd);
+	reply->shm = link != NULL;
+	err = handshake_send(cm->fd, reply);
 	if (err == -EPIPE) /* the peer has gone meanwhile */
 		err = -ECONNRESET;
 	if (!err)
-		err = connection_attach(cm, agreed, false, &news);
+		err = connection_attach(cm, link, agreed, false, &news);
+	else
+		shm_link_free(link);
 	if (err) {
 		log_info("accept %s: %s", addr_text(cm_dst(cm)).text, strerror(-err));
 		id_close_socket(cm);

@@ -4,6 +4,7 @@
  * that follow.
  */
 #include "../../common/log.h"
+#include "../shm/shm.h"
 #include "internal.h"
 
 /* ---- called by the queue pair, with its lock held ---- */
@@ -58,16 +59,17 @@ void connection_init(struct cm_id *cm)
 	atomic_init(&cm->ended, false);
 }
 
-int connection_attach(struct cm_id *cm, const struct mpa_agreed *agreed, bool initiator,
-		      const struct cm_news *news)
+int connection_attach(struct cm_id *cm, struct shm_link *link, const struct mpa_agreed *agreed,
+		      bool initiator, const struct cm_news *news)
 {
 	int err;
 
 	id_unwatch(cm); /* before somebody else waits for this descriptor */
 	cm->attached = true;
-	err = qp_attach(cm->qp_num, cm->fd, agreed, initiator, &cm->owner);
+	err = qp_attach(cm->qp_num, cm->fd, link, agreed, initiator, &cm->owner);
 	if (err) {
 		cm->attached = false;
+		shm_link_free(link);
 		return err;
 	}
 	cm->fd = -1;

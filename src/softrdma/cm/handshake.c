@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
+#include "../shm/shm.h"
 #include "../wire/crc32c.h"
 #include "../wire/terminate.h"
 #include "internal.h"
@@ -118,6 +119,24 @@ void handshake_offer(struct cm_id *cm, uint16_t ird, uint16_t ord, size_t privat
 	};
 }
 
+void handshake_retract(struct cm_id *cm)
+{
+	if (cm->shm_fd >= 0)
+		close(cm->shm_fd);
+	cm->shm_fd = -1;
+}
+
+/* Shared memory, if nothing is asked of the wire that it has not. */
+static void offer_shm(struct cm_id *cm)
+{
+	const struct mpa_frame *request = &cm->request;
+
+	handshake_retract(cm);
+	if (request->enhanced && !request->crc && !request->peer_to_peer)
+		cm->shm_fd = shm_offer(cm->fd);
+	cm->request.shm = cm->shm_fd >= 0;
+}
+
 /* rdma_cm's choice for iWARP, and no route besides. */
 static enum rdma_cm_event_type event_for(int error)
 {
@@ -209,6 +228,7 @@ void handshake_connected(struct cm_id *cm)
 		return;
 	}
 	getsockname(cm->fd, cm_src(cm), &len);
+	offer_shm(cm);
 	err = handshake_send(cm->fd, &cm->request);
 	if (!err)
 		err = id_watch(cm, EPOLLIN);
@@ -300,6 +320,7 @@ static void reply_refused(struct cm_id *cm, const struct mpa_frame *reply)
 
 static void reply_complete(struct cm_id *cm)
 {
+	struct shm_link *link = NULL;
 	struct mpa_agreed agreed;
 	struct mpa_frame reply;
 	struct cm_news news;
@@ -328,7 +349,12 @@ static void reply_complete(struct cm_id *cm)
 		.responder_resources = agreed.ird,
 		.initiator_depth = agreed.ord,
 	};
-	err = connection_attach(cm, &agreed, true, &news);
+	if (reply.shm && cm->shm_fd >= 0) {
+		link = shm_take(cm->shm_fd, cm->fd);
+		cm->shm_fd = -1;
+	}
+	handshake_retract(cm);
+	err = connection_attach(cm, link, &agreed, true, &news);
 	if (err)
 		connect_failed(cm, -err, err == -ENOENT ? "its queue pair is gone" : NULL);
 }

@@ -107,6 +107,7 @@ void id_close_socket(struct cm_id *cm)
 {
 	progress_timer_cancel(&cm->timer);
 	progress_timer_cancel(&cm->retry_timer);
+	handshake_retract(cm);
 	id_unwatch(cm);
 	if (cm->fd >= 0)
 		close(cm->fd);
@@ -132,6 +133,7 @@ struct cm_id *id_new(void *context, enum rdma_port_space ps, enum ibv_qp_type qp
 	cm->state = CM_IDLE;
 	cm->tos = -1;
 	cm->fd = -1;
+	cm->shm_fd = -1;
 	cm->source.fd = -1;
 	cm->source.set = PROGRESS_CM;
 	cm->source.ready = id_ready;

@@ -86,6 +86,7 @@ struct cm_id {
 	struct mpa_frame request; /* sent (private data in @offer) or received (in @frame) */
 	struct mpa_local local;
 	bool fell_back; /* to revision 1 */
+	int shm_fd;     /* initiator: where the responder may meet us; -1: nowhere */
 	struct progress_timer retry_timer;
 	uint64_t retry_until; /* 0: nothing was tried again yet */
 	uint8_t offer[MPA_USER_PRIVATE];
@@ -257,6 +258,8 @@ void listen_promote(struct cm_id *child);
 /* ---- handshake.c ---- */
 
 bool handshake_wants_crc(void);
+/* Nobody is met any more. */
+void handshake_retract(struct cm_id *cm);
 /* Fill cm->request and cm->local for a request with the private data in cm->offer. */
 void handshake_offer(struct cm_id *cm, uint16_t ird, uint16_t ord, size_t private_len);
 /* Connect; how it ends comes as an event, except what fails here and now (-errno). */
@@ -273,12 +276,13 @@ int handshake_refuse(struct cm_id *cm, const void *private_data, size_t len);
 /* ---- connection.c ---- */
 
 void connection_init(struct cm_id *cm);
+struct shm_link;
 /*
- * Hand the socket to the queue pair; ESTABLISHED is queued, with @news, now or when the initiator
- * speaks.
+ * Hand the socket to the queue pair, and @link, if it is not NULL, also when it fails; ESTABLISHED
+ * is queued, with @news, now or when the initiator speaks.
  */
-int connection_attach(struct cm_id *cm, const struct mpa_agreed *agreed, bool initiator,
-		      const struct cm_news *news);
+int connection_attach(struct cm_id *cm, struct shm_link *link, const struct mpa_agreed *agreed,
+		      bool initiator, const struct cm_news *news);
 void connection_ended(struct cm_id *cm);
 void connection_expired(struct cm_id *cm); /* CM_ACCEPTED for too long */
 int connection_disconnect(struct cm_id *cm);

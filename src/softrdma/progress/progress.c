@@ -29,7 +29,9 @@
 #define FINDS_TO_LEND   64  /* data found by pollers at one source: epoll need not look there */
 #define LOOK_EMPTY      8   /* polls that found nothing between two looks at the whole DATA set */
 #define LOOK_BUSY       64  /* polls of any kind */
-#define CM_AT_ONCE      16  /* CM callbacks in a row, then data and timers have their turn */
+#define LOOK_QUIET                                                                                 \
+	1024 /* polls that found nothing, while all that is worth a look is lent to pollers */
+#define CM_AT_ONCE 16 /* CM callbacks in a row, then data and timers have their turn */
 
 enum mode { WATCH, YIELD };
 
@@ -326,7 +328,7 @@ bool progress_polled(bool hit, unsigned turn)
 	set_once(&progress.polled);
 	if (is_watching())
 		count_towards(&progress.misses, MISSES_TO_YIELD);
-	return turn % LOOK_EMPTY == 0 && look();
+	return turn % (sources_are_quiet() ? LOOK_QUIET : LOOK_EMPTY) == 0 && look();
 }
 
 static bool may_lend(void)
@@ -337,6 +339,12 @@ static bool may_lend(void)
 void progress_looked(struct progress_source *source, bool found)
 {
 	set_once(&source->looked_at);
+	/* Where lending costs no system call, whoever looks may have it. */
+	if (source->set_lent) {
+		if (!progress_is_lent(source) && may_lend())
+			sources_lend(source, may_lend);
+		return;
+	}
 	if (found && ++source->finds % FINDS_TO_LEND == 0 && source->events == EPOLLIN &&
 	    !progress_is_lent(source))
 		sources_lend(source, may_lend);

@@ -45,14 +45,21 @@ struct progress_source {
 	enum progress_set set;
 	void (*ready)(struct progress_source *source,
 		      uint32_t events); /* EPOLL*; level-triggered */
-	uint32_t events;                /* watched for */
-	struct list link;               /* among all that are watched, paused or lent */
+	/*
+	 * NULL, or: the source is to be lent or not any more, and stays watched in either case.
+	 * Returns whether there is something to be looked at right away. Must not block.
+	 */
+	bool (*set_lent)(struct progress_source *source, bool lent);
+	uint32_t events;  /* watched for */
+	struct list link; /* among all that are watched, paused or lent */
 	bool paused;
 
 	atomic_bool lent;      /* to a poller: see progress_looked */
 	atomic_bool looked_at; /* by it, since the last tick */
 	struct list lent_link;
-	unsigned finds; /* of pollers; under the owner's lock */
+	unsigned finds;         /* of pollers; under the owner's lock */
+	struct list again_link; /* while @again */
+	bool again;             /* ready() is to be called */
 };
 
 /* 0 or -errno. For CM sources the caller holds the CM lock. */
@@ -71,6 +78,12 @@ void progress_pause(struct progress_source *source);
  * only after progress_barrier.
  */
 void progress_unwatch(struct progress_source *source);
+
+/*
+ * For a DATA source that is watched: call ready() soon, with no events, though the descriptor has
+ * none. Twice before that is once.
+ */
+void progress_again(struct progress_source *source);
 
 /*
  * Wait until no DATA callback that began before runs any more. Called without the lock of DATA or

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "../../common/log.h"
@@ -18,23 +19,34 @@ static struct {
 	struct list known;    /* all that are watched, paused or lent */
 	struct list lent;
 	atomic_uint num_lent; /* or about to be */
+	atomic_uint num_loud; /* DATA sources that are watched and not lent, and those in again */
+	struct list again;    /* DATA sources whose ready() is to be called */
+	int again_fd;         /* eventfd in the DATA set: again is not empty */
 } sources = {
 	.set_lock = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER},
 	.epoll_fd = {-1, -1},
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.known = {&sources.known, &sources.known},
 	.lent = {&sources.lent, &sources.lent},
+	.again = {&sources.again, &sources.again},
+	.again_fd = -1,
 };
 
 /* ---- the sets ---- */
 
 int sources_open(void)
 {
+	struct epoll_event again = {.events = EPOLLIN}; /* of no source */
+
 	for (int set = 0; set < 2; set++) {
 		sources.epoll_fd[set] = epoll_create1(EPOLL_CLOEXEC);
 		if (sources.epoll_fd[set] < 0)
 			return -errno;
 	}
+	sources.again_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (sources.again_fd < 0 ||
+	    epoll_ctl(sources.epoll_fd[PROGRESS_DATA], EPOLL_CTL_ADD, sources.again_fd, &again))
+		return -errno;
 	return 0;
 }
 
@@ -45,6 +57,9 @@ void sources_close(void)
 			close(sources.epoll_fd[set]);
 		sources.epoll_fd[set] = -1;
 	}
+	if (sources.again_fd >= 0)
+		close(sources.again_fd);
+	sources.again_fd = -1;
 }
 
 int sources_fd(enum progress_set set)
@@ -73,6 +88,72 @@ void progress_barrier(void)
 	progress_unlock(PROGRESS_DATA);
 }
 
+/* ---- sources that have more to do than their descriptors tell ---- */
+
+/* The lock is held. */
+static void add_again(struct progress_source *source)
+{
+	uint64_t one = 1;
+
+	if (source->again)
+		return;
+	source->again = true;
+	if (list_is_empty(&sources.again) && write(sources.again_fd, &one, sizeof(one)) < 0 &&
+	    errno != EAGAIN)
+		log_error("cannot wake the progress thread: %s", strerror(errno));
+	list_add_tail(&sources.again, &source->again_link);
+	atomic_fetch_add(&sources.num_loud, 1);
+}
+
+/* The lock is held. */
+static void drop_again(struct progress_source *source)
+{
+	if (!source->again)
+		return;
+	source->again = false;
+	list_del(&source->again_link);
+	atomic_fetch_sub(&sources.num_loud, 1);
+}
+
+void progress_again(struct progress_source *source)
+{
+	pthread_mutex_lock(&sources.lock);
+	add_again(source);
+	pthread_mutex_unlock(&sources.lock);
+}
+
+/* Those that come to it meanwhile have their turn at the next call. */
+static void dispatch_again(void)
+{
+	struct list now = {&now, &now};
+	uint64_t count;
+
+	pthread_mutex_lock(&sources.lock);
+	if (read(sources.again_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+		log_error("progress thread: %s", strerror(errno));
+	while (!list_is_empty(&sources.again)) {
+		struct list *link = sources.again.next;
+
+		list_del(link);
+		list_add_tail(&now, link);
+	}
+	while (!list_is_empty(&now)) {
+		struct progress_source *source =
+			list_first(&now, struct progress_source, again_link);
+
+		drop_again(source);
+		pthread_mutex_unlock(&sources.lock);
+		source->ready(source, 0);
+		pthread_mutex_lock(&sources.lock);
+	}
+	pthread_mutex_unlock(&sources.lock);
+}
+
+bool sources_are_quiet(void)
+{
+	return !atomic_load_explicit(&sources.num_loud, memory_order_relaxed);
+}
+
 bool sources_dispatch(enum progress_set set)
 {
 	struct epoll_event events[EVENTS_AT_ONCE];
@@ -83,7 +164,10 @@ bool sources_dispatch(enum progress_set set)
 	for (int i = 0; i < count; i++) {
 		struct progress_source *source = events[i].data.ptr;
 
-		source->ready(source, events[i].events);
+		if (source)
+			source->ready(source, events[i].events);
+		else
+			dispatch_again();
 	}
 	return count > 0;
 }
@@ -105,6 +189,13 @@ static void end_loan(struct progress_source *source)
 	list_del(&source->lent_link);
 	atomic_store(&source->lent, false);
 	atomic_fetch_sub(&sources.num_lent, 1);
+	atomic_fetch_add(&sources.num_loud, 1);
+}
+
+static void count_watched(const struct progress_source *source, int change)
+{
+	if (source->set == PROGRESS_DATA)
+		atomic_fetch_add(&sources.num_loud, (unsigned)change);
 }
 
 int progress_watch(struct progress_source *source, uint32_t events)
@@ -114,8 +205,10 @@ int progress_watch(struct progress_source *source, uint32_t events)
 	pthread_mutex_lock(&sources.lock);
 	source->events = events;
 	error = control(source, EPOLL_CTL_ADD);
-	if (!error && !source->paused)
+	if (!error && !source->paused) {
 		list_add_tail(&sources.known, &source->link);
+		count_watched(source, 1);
+	}
 	if (!error)
 		source->paused = false;
 	pthread_mutex_unlock(&sources.lock);
@@ -151,11 +244,16 @@ void progress_pause(struct progress_source *source)
 
 void progress_unwatch(struct progress_source *source)
 {
+	bool kept;
+
 	pthread_mutex_lock(&sources.lock);
+	kept = !atomic_load(&source->lent) || source->set_lent;
 	if (atomic_load(&source->lent))
 		end_loan(source);
-	else if (control(source, EPOLL_CTL_DEL) && !source->paused)
+	if (kept && control(source, EPOLL_CTL_DEL) && !source->paused)
 		goto out; /* was not watched */
+	drop_again(source);
+	count_watched(source, -1);
 	list_del(&source->link);
 	source->paused = false;
 out:
@@ -164,26 +262,43 @@ out:
 
 /* ---- lending ---- */
 
+/* Out of the epoll set, or it sees to that itself. The lock is held. */
+static int hand_out(struct progress_source *source)
+{
+	int error = source->set_lent ? 0 : control(source, EPOLL_CTL_DEL);
+
+	if (error)
+		return error;
+	atomic_store(&source->looked_at, true);
+	atomic_store(&source->lent, true);
+	list_add_tail(&sources.lent, &source->lent_link);
+	atomic_fetch_sub(&sources.num_loud, 1);
+	if (source->set_lent)
+		source->set_lent(source, true);
+	return 0;
+}
+
 void sources_lend(struct progress_source *source, bool (*may)(void))
 {
 	pthread_mutex_lock(&sources.lock);
 	atomic_fetch_add(&sources.num_lent, 1);
-	if (!may() || source->paused || atomic_load(&source->lent) ||
-	    control(source, EPOLL_CTL_DEL)) {
+	if (!may() || source->paused || atomic_load(&source->lent) || hand_out(source))
 		atomic_fetch_sub(&sources.num_lent, 1);
-	} else {
-		atomic_store(&source->looked_at, true);
-		atomic_store(&source->lent, true);
-		list_add_tail(&sources.lent, &source->lent_link);
-	}
 	pthread_mutex_unlock(&sources.lock);
 }
 
 /* The lock is held. */
 static void take_back(struct progress_source *source)
 {
-	int error = control(source, EPOLL_CTL_ADD);
+	int error;
 
+	if (source->set_lent) {
+		end_loan(source);
+		if (source->set_lent(source, false))
+			add_again(source);
+		return;
+	}
+	error = control(source, EPOLL_CTL_ADD);
 	if (error)
 		log_error("cannot watch a connection again: %s", strerror(-error));
 	else
@@ -237,6 +352,8 @@ void sources_let_go(void)
 		close(container_of(pos, struct progress_source, link)->fd);
 	list_init(&sources.known);
 	list_init(&sources.lent);
+	list_init(&sources.again);
 	atomic_store(&sources.num_lent, 0);
+	atomic_store(&sources.num_loud, 0);
 	sources_close();
 }

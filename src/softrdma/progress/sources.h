@@ -19,6 +19,8 @@ bool sources_dispatch(enum progress_set set);
  * be lent.
  */
 void sources_lend(struct progress_source *source, bool (*may)(void));
+/* Is there no DATA source to be looked at but those that are lent? A hint. */
+bool sources_are_quiet(void);
 /* Watch again what is lent: all, or what nobody looked at since the last call. */
 void sources_take_back(bool all);
 

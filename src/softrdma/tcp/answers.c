@@ -28,27 +28,17 @@ bool answers_or_bytes_wait(const struct tcp_conn *conn)
 static bool execute(struct tcp_conn *conn, struct answer *answer, enum rc_fault *fault)
 {
 	const struct rdmap_atomic_request request = answer->atomic;
-	struct rc_region *region;
+	const struct rc_atomic atomic = {
+		.key = request.stag,
+		.addr = request.to,
+		.swaps = request.op != RDMAP_FETCH_ADD,
+		.compare = request.compare,
+		.add_swap = request.add_swap,
+	};
 	uint64_t value;
-	void *mem;
 
-	region = rc_region_get(conn_qp(conn), request.stag, request.to, sizeof(value),
-			       IBV_ACCESS_REMOTE_ATOMIC, &mem, fault);
-	if (region && (uintptr_t)mem % sizeof(value)) {
-		rc_region_put(region);
-		*fault = RC_FAULT_BOUNDS; /* registered at an odd address under an even one */
-		region = NULL;
-	}
-	if (!region)
+	if (rc_execute_atomic(conn_qp(conn), &atomic, &value, fault))
 		return false;
-	if (request.op == RDMAP_FETCH_ADD) {
-		value = __atomic_fetch_add((uint64_t *)mem, request.add_swap, __ATOMIC_SEQ_CST);
-	} else {
-		value = request.compare;
-		__atomic_compare_exchange_n((uint64_t *)mem, &value, request.add_swap, false,
-					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-	}
-	rc_region_put(region);
 	answer->kind = ANSWER_ATOMIC_DONE;
 	answer->result = (struct rdmap_atomic_response){.id = request.id, .value = value};
 	return true;

@@ -10,16 +10,6 @@
 
 #define HELD_MAX_BYTES (256 << 10)
 #define HELD_OVERHEAD  256 /* counted per message, so that empty ones are bounded too */
-#define WAIT_MS        30000
-
-/* How long a message waits: SOFTRDMA_RECV_TIMEOUT in milliseconds. */
-static unsigned wait_ms(void)
-{
-	const char *text = getenv("SOFTRDMA_RECV_TIMEOUT");
-	unsigned long value = text ? strtoul(text, NULL, 10) : 0;
-
-	return value && value < 1u << 30 ? (unsigned)value : WAIT_MS;
-}
 
 static struct held *last(struct tcp_conn *conn)
 {
@@ -40,7 +30,7 @@ int held_begin(struct tcp_conn *conn)
 		log_debug("%s: a message waits for a receive", conn->name);
 		rx->held_since = progress_now();
 		if (!rx->timed)
-			progress_timer_arm(&conn->recv_timer, wait_ms());
+			progress_timer_arm(&conn->recv_timer, rc_recv_timeout());
 		rx->timed = true;
 	}
 	rx->held_bytes += HELD_OVERHEAD;
@@ -143,7 +133,7 @@ bool held_deliver(struct tcp_conn *conn)
 bool held_too_long(struct tcp_conn *conn)
 {
 	struct rx *rx = &conn->rx;
-	uint64_t limit = (uint64_t)wait_ms() * 1000000u, waited;
+	uint64_t limit = (uint64_t)rc_recv_timeout() * 1000000u, waited;
 
 	rx->timed = false;
 	if (list_is_empty(&rx->held))

@@ -70,8 +70,11 @@ void async_retire(struct ibv_context *context, const void *object, struct async_
 
 /* ---- memory ---- */
 
+#define PD_NUMBERS 0x3fffffffu /* as many as fit a table of regions */
+
 struct soft_pd {
 	struct ibv_pd pd;
+	uint32_t number;  /* never 0 */
 	atomic_int users; /* MRs, QPs, SRQs */
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Posting requests, and their completion: what the RC service asks of verbs for the two queues. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../../common/log.h"
@@ -12,6 +13,7 @@
 
 #define MAX_HELD_BACK       32 /* requests that may wait to leave together */
 #define MAX_HELD_BACK_BYTES (32 << 10)
+#define RECV_WAIT_MS        30000
 
 /* ---- send requests ---- */
 
@@ -152,7 +154,7 @@ static void send_now_or_later(struct soft_qp *qp)
 			 atomic_load_explicit(&qp->recv_cq->polls, memory_order_relaxed);
 	const struct rc_send *last = rc_send_at(&qp->rc.sq, qp->rc.sq.tail - 1);
 
-	if (qp->sent_at != polls || qp->held_back >= MAX_HELD_BACK ||
+	if (qp->rc.transport->at_once || qp->sent_at != polls || qp->held_back >= MAX_HELD_BACK ||
 	    last->length >= MAX_HELD_BACK_BYTES) {
 		qp->sent_at = polls;
 		qp->held_back = 0;
@@ -254,6 +256,14 @@ void rc_send_done(struct rc_qp *rc, struct rc_send *send, enum ibv_wc_status sta
 }
 
 /* ---- receives ---- */
+
+unsigned rc_recv_timeout(void)
+{
+	const char *text = getenv("SOFTRDMA_RECV_TIMEOUT");
+	unsigned long value = text ? strtoul(text, NULL, 10) : 0;
+
+	return value && value < 1u << 30 ? (unsigned)value : RECV_WAIT_MS;
+}
 
 int soft_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {

@@ -9,6 +9,7 @@
 #include "../../common/log.h"
 #include "../progress/progress.h"
 #include "../raw/raw.h"
+#include "../shm/shm.h"
 #include "../strict.h"
 #include "../tcp/tcp.h"
 #include "../uncancel.h"
@@ -456,8 +457,13 @@ static bool can_connect(enum ibv_qp_state state)
 	return state == IBV_QPS_INIT || state == IBV_QPS_RTR || state == IBV_QPS_RTS;
 }
 
-static int attach(struct soft_qp *qp, int fd, const struct mpa_agreed *agreed, bool initiator,
-		  struct qp_owner *owner)
+int rc_use_tcp(struct rc_qp *qp, int fd, const struct mpa_agreed *agreed, bool initiator)
+{
+	return tcp_attach(qp, fd, agreed, initiator);
+}
+
+static int attach(struct soft_qp *qp, int fd, struct shm_link *link,
+		  const struct mpa_agreed *agreed, bool initiator, struct qp_owner *owner)
 {
 	enum ibv_qp_state before = qp->rc.state;
 	int error;
@@ -468,7 +474,8 @@ static int attach(struct soft_qp *qp, int fd, const struct mpa_agreed *agreed, b
 		return -EINVAL;
 	set_state(qp, IBV_QPS_RTS);
 	qp->owner = owner;
-	error = tcp_attach(&qp->rc, fd, agreed, initiator);
+	error = link ? shm_attach(&qp->rc, link, fd, agreed, initiator)
+		     : tcp_attach(&qp->rc, fd, agreed, initiator);
 	if (error) {
 		qp->owner = NULL;
 		set_state(qp, before);
@@ -482,8 +489,8 @@ static int attach(struct soft_qp *qp, int fd, const struct mpa_agreed *agreed, b
 	return 0;
 }
 
-int qp_attach(uint32_t qp_num, int fd, const struct mpa_agreed *agreed, bool initiator,
-	      struct qp_owner *owner)
+int qp_attach(uint32_t qp_num, int fd, struct shm_link *link, const struct mpa_agreed *agreed,
+	      bool initiator, struct qp_owner *owner)
 {
 	struct soft_qp *qp = qp_get(qp_num);
 	int error;
@@ -491,7 +498,7 @@ int qp_attach(uint32_t qp_num, int fd, const struct mpa_agreed *agreed, bool ini
 	if (!qp)
 		return -ENOENT;
 	pthread_mutex_lock(&qp->rc.lock);
-	error = attach(qp, fd, agreed, initiator, owner);
+	error = attach(qp, fd, link, agreed, initiator, owner);
 	pthread_mutex_unlock(&qp->rc.lock);
 	qp_put(qp);
 	return error;

@@ -11,6 +11,8 @@
 
 #include "../wire/mpa.h"
 
+struct shm_link;
+
 /*
  * Who wants to hear of a connection's life. Called with the queue pair's lock held, from any
  * thread: must do no more than progress_defer.
@@ -22,13 +24,13 @@ struct qp_owner {
 };
 
 /*
- * Connect queue pair @qp_num over the socket @fd; the state becomes RTS (from INIT, RTR or RTS:
- * programs that drive ibv_modify_qp themselves have been there already). Takes @fd over on success.
- * -ENOENT: there is no such queue pair; -EISCONN: it has a connection; -EINVAL: it is in a state
- * that cannot connect.
+ * Connect queue pair @qp_num over the socket @fd, or over @link if it is not NULL; the state
+ * becomes RTS (from INIT, RTR or RTS: programs that drive ibv_modify_qp themselves have been there
+ * already). Takes @fd and @link over on success. -ENOENT: there is no such queue pair; -EISCONN: it
+ * has a connection; -EINVAL: it is in a state that cannot connect.
  */
-int qp_attach(uint32_t qp_num, int fd, const struct mpa_agreed *agreed, bool initiator,
-	      struct qp_owner *owner);
+int qp_attach(uint32_t qp_num, int fd, struct shm_link *link, const struct mpa_agreed *agreed,
+	      bool initiator, struct qp_owner *owner);
 
 /*
  * An orderly end from this side: requests are flushed, the peer sees the end; ended() is called.

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
+#include "../shm/regions.h"
 #include "objects.h"
 
 #define FIRST_BUCKETS 256
@@ -57,6 +58,23 @@ static int grow(void)
 	return 0;
 }
 
+static void show(const struct rc_region *region)
+{
+	regions_add(region->mr.rkey, container_of(region->mr.pd, struct soft_pd, pd)->number,
+		    region->access, region->iova, region->mr.addr, region->mr.length);
+}
+
+void rc_regions_show(void)
+{
+	pthread_mutex_lock(&table.lock);
+	for (uint32_t i = 0; i < table.size; i++)
+		for (const struct rc_region *region = table.buckets[i]; region;
+		     region = region->next)
+			if (!region->invalidated)
+				show(region);
+	pthread_mutex_unlock(&table.lock);
+}
+
 static int insert(struct rc_region *region)
 {
 	uint32_t key;
@@ -75,17 +93,22 @@ static int insert(struct rc_region *region)
 	region->next = NULL;
 	*place_of(key) = region;
 	table.count++;
+	show(region);
 	return 0;
 }
 
 struct ibv_pd *soft_ibv_alloc_pd(struct ibv_context *context)
 {
+	static atomic_uint last;
 	struct soft_pd *pd = calloc(1, sizeof(*pd));
 
 	if (!pd) {
 		errno = ENOMEM;
 		return NULL;
 	}
+	do
+		pd->number = (atomic_fetch_add(&last, 1) + 1) & PD_NUMBERS;
+	while (!pd->number);
 	pd->pd.context = context;
 	atomic_fetch_add(&to_context(context)->objects, 1);
 	return &pd->pd;
@@ -152,7 +175,9 @@ int soft_ibv_dereg_mr(struct ibv_mr *mr)
 	pthread_mutex_lock(&table.lock);
 	*place_of(mr->rkey) = region->next;
 	table.count--;
+	regions_remove(mr->rkey);
 	pthread_mutex_unlock(&table.lock);
+	regions_wait(mr->rkey);
 	/* Holders are inside one copy or system call that does not block: this is short. */
 	while (atomic_load(&region->holders))
 		sched_yield();
@@ -218,6 +243,38 @@ void rc_region_put(struct rc_region *region)
 	atomic_fetch_sub(&region->holders, 1);
 }
 
+int rc_execute_atomic(struct rc_qp *qp, const struct rc_atomic *atomic, uint64_t *value,
+		      enum rc_fault *fault)
+{
+	struct rc_region *region;
+	void *mem;
+
+	region = rc_region_get(qp, atomic->key, atomic->addr, sizeof(*value),
+			       IBV_ACCESS_REMOTE_ATOMIC, &mem, fault);
+	if (region && (uintptr_t)mem % sizeof(*value)) {
+		rc_region_put(region);
+		*fault = RC_FAULT_BOUNDS; /* registered at an odd address under an even one */
+		region = NULL;
+	}
+	if (!region)
+		return -EFAULT;
+	*value = atomic->compare;
+	if (atomic->swaps)
+		__atomic_compare_exchange_n((uint64_t *)mem, value, atomic->add_swap, false,
+					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	else
+		*value = __atomic_fetch_add((uint64_t *)mem, atomic->add_swap, __ATOMIC_SEQ_CST);
+	rc_region_put(region);
+	return 0;
+}
+
+uint32_t rc_domain(const struct rc_qp *qp)
+{
+	const struct soft_qp *soft = container_of(qp, const struct soft_qp, rc);
+
+	return container_of(soft->qp.pd, struct soft_pd, pd)->number;
+}
+
 int rc_region_invalidate(struct rc_qp *qp, uint32_t key)
 {
 	const unsigned remote =
@@ -229,6 +286,7 @@ int rc_region_invalidate(struct rc_qp *qp, uint32_t key)
 	region = find(key);
 	if (region && region->mr.pd == to_qp(qp)->qp.pd && (region->access & remote)) {
 		region->invalidated = true;
+		regions_remove(key);
 		error = 0;
 	}
 	pthread_mutex_unlock(&table.lock);

@@ -38,6 +38,10 @@ static const uint8_t soft_flags[] = {
 	[MPA_REQUEST] = 0x01,
 	[MPA_REPLY] = 0x02,
 };
+static const uint8_t shm_flags[] = {
+	[MPA_REQUEST] = 0x04,
+	[MPA_REPLY] = 0x08,
+};
 
 static size_t smaller(size_t a, size_t b)
 {
@@ -88,6 +92,7 @@ int mpa_parse(enum mpa_kind kind, const uint8_t *buf, size_t len, struct mpa_fra
 	frame.crc = flags & FLAG_CRC;
 	frame.reject = flags & FLAG_REJECT;
 	frame.soft = flags & soft_flags[kind];
+	frame.shm = frame.soft && flags & shm_flags[kind];
 	frame.enhanced = (flags & FLAG_ENHANCED) && frame.revision == 2;
 	frame.private_data = buf + MPA_HEADER_LEN;
 	frame.private_len = get_be16(buf + AT_LENGTH);
@@ -133,7 +138,8 @@ ssize_t mpa_build(const struct mpa_frame *frame, uint8_t *out)
 	memcpy(out, keys[frame->kind], KEY_LEN);
 	out[AT_FLAGS] = (frame->markers ? FLAG_MARKERS : 0) | (frame->crc ? FLAG_CRC : 0) |
 			(frame->reject ? FLAG_REJECT : 0) | (enhanced ? FLAG_ENHANCED : 0) |
-			(frame->soft ? soft_flags[frame->kind] : 0);
+			(frame->soft ? soft_flags[frame->kind] : 0) |
+			(frame->soft && frame->shm ? shm_flags[frame->kind] : 0);
 	out[AT_REVISION] = revision;
 	put_be16(out + AT_LENGTH, (uint16_t)private_len);
 	if (enhanced)

@@ -39,6 +39,7 @@ struct mpa_frame {
 	 * sends the reserved flags of a request back in its reply.
 	 */
 	bool soft;
+	bool shm; /* softrdma alone, 0x04 and 0x08: shared memory is offered, or will be used */
 	bool peer_to_peer;
 	uint8_t rtr; /* mask of enum mpa_rtr */
 	uint16_t ird;

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Waking the peer, and being woken. Each end has a word in shared memory that says that it does not
+ * look at the ring by itself. Who writes into the ring looks at that word afterwards; whoever is
+ * about to sleep sets it, and looks at the ring afterwards. So one of them sees the other, and
+ * between two that poll nobody calls the kernel.
+ *
+ * The bell is a byte through the Unix socket: 0, or 1 and the two of a Terminate's code, which has
+ * its turn behind all that is in the ring. Its end is the peer's end.
+ */
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "conn.h"
+
+#define TERMINATE 1
+
+void bell_ring(struct shm_conn *conn)
+{
+	const uint8_t byte = 0;
+
+	atomic_thread_fence(memory_order_seq_cst);
+	if (!atomic_load_explicit(&conn->peer->asleep, memory_order_relaxed) ||
+	    !atomic_exchange(&conn->peer->asleep, 0))
+		return;
+	/* If it is full of bells it is readable all the same. */
+	send(conn->link->fd, &byte, sizeof(byte), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void bell_terminate(struct shm_conn *conn, uint16_t code)
+{
+	const uint8_t bytes[] = {TERMINATE, (uint8_t)(code >> 8), (uint8_t)code};
+
+	send(conn->link->fd, bytes, sizeof(bytes), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void hear_byte(struct bell *bell, uint8_t byte)
+{
+	if (bell->terminated || (!bell->len && byte != TERMINATE))
+		return;
+	bell->code[bell->len++] = byte;
+	bell->terminated = bell->len == sizeof(bell->code);
+}
+
+void bell_hear(struct shm_conn *conn)
+{
+	uint8_t bytes[64];
+	ssize_t got;
+
+	got = recv(conn->link->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+	for (ssize_t i = 0; i < got; i++)
+		hear_byte(&conn->bell, bytes[i]);
+	if (!got || (got < 0 && errno != EAGAIN && errno != EINTR))
+		conn->bell.closed = true;
+}
+
+void bell_publish(struct shm_conn *conn, uint32_t cells)
+{
+	bool wanted = atomic_load_explicit(&conn->peer->wants_room, memory_order_relaxed);
+
+	if (!ring_is_unpublished(&conn->rx.ring, wanted ? 1 : cells))
+		return;
+	ring_publish(&conn->rx.ring);
+	atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load_explicit(&conn->peer->wants_room, memory_order_relaxed))
+		bell_ring(conn);
+}
+
+/* Is there something that no bell will ring for any more? By any thread. */
+static bool has_news(const struct shm_conn *conn)
+{
+	return !ring_is_empty(&conn->rx.ring) ||
+	       atomic_load_explicit(&conn->tx.waits, memory_order_relaxed) ||
+	       atomic_load_explicit(&conn->unfinished, memory_order_relaxed) ||
+	       atomic_load_explicit(&conn->peer->wants_room, memory_order_relaxed);
+}
+
+static void fall_asleep(struct shm_conn *conn)
+{
+	atomic_store(&conn->own->asleep, 1);
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
+void bell_arm(struct shm_conn *conn)
+{
+	if (progress_is_lent(&conn->source))
+		return;
+	bell_publish(conn, 1);
+	fall_asleep(conn);
+	if (shm_rx_is_unfinished(conn) || shm_tx_is_unfinished(conn))
+		progress_again(&conn->source);
+}
+
+bool bell_set_lent(struct progress_source *source, bool lent)
+{
+	struct shm_conn *conn = container_of(source, struct shm_conn, source);
+
+	if (lent) {
+		atomic_store_explicit(&conn->own->asleep, 0, memory_order_relaxed);
+		return false;
+	}
+	fall_asleep(conn);
+	return has_news(conn);
+}

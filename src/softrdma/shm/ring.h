@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A ring of entries in memory that two processes share: one writes, the other reads.
+ *
+ * The ring is made of cells; an entry is a header and a payload in as many cells in a row as it
+ * takes. The writer puts everything in place, clears the first word of the cell behind the entry,
+ * and stores the entry's own first word last: so a first word that is not 0 means a whole entry,
+ * and a reader that polls touches no line but the one that the entry begins in.
+ *
+ * Who writes which index: @tail is the writer's own and nowhere else, @head the reader's. The
+ * reader publishes how far it is in *@consumed, now and then. Either checks what it reads of the
+ * other's before it uses it: memory that a peer can write holds anything at any moment.
+ */
+#ifndef SOFTRDMA_SHM_RING_H
+#define SOFTRDMA_SHM_RING_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define RING_CELL        128u /* two lines: a short message fits one cell */
+#define RING_CELLS       512u /* a power of two */
+#define RING_BYTES       (RING_CELL * RING_CELLS)
+#define RING_HEADER      32u
+#define RING_MAX_PAYLOAD (64u * RING_CELL - RING_HEADER)
+
+enum ring_kind {
+	RING_NOTHING,
+	RING_PAD,       /* the rest of the ring up to its end is empty */
+	RING_SEND,      /* a piece of a Send */
+	RING_SEND_REF,  /* a whole Send that the reader fetches: its payload says where it lies */
+	RING_REF_DONE,  /* the oldest Send of that kind has been fetched */
+	RING_WRITE,     /* a piece of a Write */
+	RING_WRITE_IMM, /* the immediate data of the Write before */
+	RING_READ,      /* asks for memory */
+	RING_READ_DATA, /* a piece of the answer to the oldest one */
+	RING_ATOMIC,
+	RING_RESULT, /* of the oldest atomic */
+	RING_KINDS,
+};
+
+enum ring_flag {
+	RING_LAST = 1, /* piece */
+	RING_SOLICITED = 2,
+	RING_INVALIDATE = 4, /* @key */
+	RING_IMMEDIATE = 8,  /* @imm */
+	RING_SWAP = 16,      /* an atomic: compare and swap, not fetch and add */
+	RING_FLAGS = 31,
+};
+
+struct ring_entry {
+	uint8_t kind;
+	uint8_t flags;
+	uint16_t zero;
+	uint32_t len; /* payload */
+	uint32_t key; /* of the memory that a Write, Read or atomic is for, or to be invalidated */
+	uint32_t imm; /* network order */
+	uint64_t addr;
+	uint64_t
+		arg; /* bytes of a whole Read, Write or referred Send; add or compare; the result */
+};
+_Static_assert(sizeof(struct ring_entry) == RING_HEADER, "the header is as long as it says");
+
+/* ---- the writer ---- */
+
+struct ring_writer {
+	uint8_t *cells;
+	const _Atomic uint32_t *consumed; /* written by the reader */
+	uint32_t tail;                    /* cells written; runs freely */
+	uint32_t seen;                    /* of *consumed */
+};
+
+void ring_writer_init(struct ring_writer *ring, uint8_t *cells, const _Atomic uint32_t *consumed);
+
+/*
+ * Where the @len bytes of the next entry's payload go. 0; -EAGAIN: there is no room now; -EPROTO:
+ * the reader says that it has read what was not written.
+ */
+int ring_reserve(struct ring_writer *ring, size_t len, uint8_t **payload);
+
+/* The payload is in place: the entry becomes visible. Its @len is as it was reserved. */
+void ring_commit(struct ring_writer *ring, const struct ring_entry *entry);
+
+/* Has the reader told of more room since we looked? */
+bool ring_has_moved(const struct ring_writer *ring);
+
+/* Has the reader passed all that was written up to @tail? */
+bool ring_is_past(struct ring_writer *ring, uint32_t tail);
+
+/* ---- the reader ---- */
+
+struct ring_reader {
+	const uint8_t *cells;
+	_Atomic uint32_t *consumed;
+	_Atomic uint32_t head; /* atomic, because another thread may ask whether there is more */
+	uint32_t published;
+};
+
+void ring_reader_init(struct ring_reader *ring, const uint8_t *cells, _Atomic uint32_t *consumed);
+
+/* Is there no entry? By any thread. */
+bool ring_is_empty(const struct ring_reader *ring);
+
+/*
+ * The next entry, copied once and checked as far as it can be without knowing what it is for; its
+ * payload lies in the ring, where the peer can change it. 1; 0: there is none; -EPROTO.
+ */
+int ring_peek(struct ring_reader *ring, struct ring_entry *entry, const uint8_t **payload);
+
+/* It has been dealt with. */
+void ring_pop(struct ring_reader *ring, const struct ring_entry *entry);
+
+/* Has so much been read since it was last published that the writer should know? */
+bool ring_is_unpublished(const struct ring_reader *ring, uint32_t cells);
+
+/* Let the writer know how far it is. */
+void ring_publish(struct ring_reader *ring);
+
+#endif

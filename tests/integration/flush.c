@@ -60,7 +60,8 @@ static void run_end(void (*end)(struct side *side), bool by_server)
 	end(by_server ? &pair.server : &pair.client);
 	drain_side(&pair.client, &client[0], &client[1]);
 	drain_side(&pair.server, &server[0], &server[1]);
-	assert_true(client[0].flushed > 0);
+	/* Sends too, unless copies were faster than we are. */
+	assert_true(client[0].flushed + client[1].flushed > 0);
 	pair_close(&pair);
 }
 

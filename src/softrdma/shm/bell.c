@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 
 #include "conn.h"
+#include "fence.h"
 
 #define TERMINATE 1
 
@@ -19,7 +20,7 @@ void bell_ring(struct shm_conn *conn)
 {
 	const uint8_t byte = 0;
 
-	atomic_thread_fence(memory_order_seq_cst);
+	full_fence();
 	if (!atomic_load_explicit(&conn->peer->asleep, memory_order_relaxed) ||
 	    !atomic_exchange(&conn->peer->asleep, 0))
 		return;
@@ -61,7 +62,7 @@ void bell_publish(struct shm_conn *conn, uint32_t cells)
 	if (!ring_is_unpublished(&conn->rx.ring, wanted ? 1 : cells))
 		return;
 	ring_publish(&conn->rx.ring);
-	atomic_thread_fence(memory_order_seq_cst);
+	full_fence();
 	if (atomic_load_explicit(&conn->peer->wants_room, memory_order_relaxed))
 		bell_ring(conn);
 }
@@ -78,7 +79,7 @@ static bool has_news(const struct shm_conn *conn)
 static void fall_asleep(struct shm_conn *conn)
 {
 	atomic_store(&conn->own->asleep, 1);
-	atomic_thread_fence(memory_order_seq_cst);
+	full_fence();
 }
 
 void bell_arm(struct shm_conn *conn)

@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 
 #include "conn.h"
+#include "fence.h"
 
 #define CHUNK     (1u << 20) /* a copy that is in flight is no longer than this */
 #define LONG_MOVE (32u << 10)
@@ -41,7 +42,7 @@ static ssize_t copy_held(struct shm_conn *conn, const struct regions_entry *entr
 	pid_t pid = conn->link->pid;
 	ssize_t bytes;
 
-	atomic_thread_fence(memory_order_seq_cst);
+	full_fence();
 	if (atomic_load(&entry->key) != key || !is_peer_there(conn))
 		return -EAGAIN;
 	if (writes)

@@ -13,6 +13,7 @@
 #include "../../common/log.h"
 #include "../progress/progress.h"
 #include "../rc.h"
+#include "fence.h"
 #include "sealed.h"
 
 #define SLOTS     65536u /* a power of two; pages that nothing falls into take no memory */
@@ -170,7 +171,7 @@ void regions_wait(uint32_t key)
 
 	if (!atomic_load(&regions.table))
 		return;
-	atomic_thread_fence(memory_order_seq_cst);
+	full_fence();
 	if (!is_held(key, false))
 		return;
 	until = progress_now() + PATIENCE_NS;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "conn.h"
+#include "fence.h"
 
 #define STEPS_AT_ONCE 64          /* then others have their turn */
 #define STEP_BYTES    (64u << 10) /* of a copy: it counts as so many steps */
@@ -38,7 +39,7 @@ static int wait_for_room(struct shm_conn *conn, size_t len, uint8_t **payload)
 {
 	atomic_store(&conn->tx.waits, true);
 	atomic_store(&conn->own->wants_room, 1);
-	atomic_thread_fence(memory_order_seq_cst);
+	full_fence();
 	return ring_reserve(&conn->tx.ring, len, payload);
 }
 

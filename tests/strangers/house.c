@@ -231,6 +231,7 @@ static struct mpa_frame request_for(const struct scene_options *options, const s
 						: 1,
 		.crc = options->crc,
 		.soft = options->soft,
+		.shm = options->offer_shm != NULL,
 		.enhanced = options->enhanced,
 		.peer_to_peer = options->peer_to_peer,
 		.rtr = options->rtr,
@@ -263,6 +264,8 @@ void scene_open(struct scene *scene, const struct scene_options *options)
 	memset(scene, 0, sizeof(*scene));
 	request = request_for(options, &offer);
 	stranger_connect(&scene->stranger, house_port());
+	if (options->offer_shm)
+		options->offer_shm(&scene->stranger);
 	stranger_say_frame(&scene->stranger, &request);
 	side_accept(&scene->side, house.channel, &options->side);
 	make_arena(scene, options->access);

@@ -45,6 +45,8 @@ struct scene_options {
 	bool peer_to_peer;
 	uint8_t rtr;
 	uint16_t ird, ord;
+	/* What the stranger does before it says its request, in which it offers shared memory. */
+	void (*offer_shm)(const struct stranger *stranger);
 	unsigned access;  /* of the region; 0: all */
 	unsigned no_recv; /* post none */
 	bool unopened;    /* do not wait for ESTABLISHED */

@@ -27,11 +27,14 @@ void ring_writer_init(struct ring_writer *ring, uint8_t *cells, const _Atomic ui
 /* Whether @cells are free, and one more for the word that says that nothing follows. */
 static int check_room(struct ring_writer *ring, uint32_t cells)
 {
+	uint32_t consumed;
+
 	if (ring->tail - ring->seen + cells < RING_CELLS)
 		return 0;
-	ring->seen = atomic_load_explicit(ring->consumed, memory_order_acquire);
-	if (ring->tail - ring->seen > RING_CELLS)
+	consumed = atomic_load_explicit(ring->consumed, memory_order_acquire);
+	if (ring->tail - consumed > RING_CELLS)
 		return -EPROTO;
+	ring->seen = consumed;
 	return ring->tail - ring->seen + cells < RING_CELLS ? 0 : -EAGAIN;
 }
 
@@ -74,10 +77,11 @@ bool ring_has_moved(const struct ring_writer *ring)
 	return atomic_load_explicit(ring->consumed, memory_order_acquire) != ring->seen;
 }
 
-bool ring_is_past(struct ring_writer *ring, uint32_t tail)
+bool ring_is_past(const struct ring_writer *ring, uint32_t tail)
 {
-	ring->seen = atomic_load_explicit(ring->consumed, memory_order_acquire);
-	return (int32_t)(ring->seen - tail) >= 0;
+	uint32_t consumed = atomic_load_explicit(ring->consumed, memory_order_acquire);
+
+	return (int32_t)(consumed - tail) >= 0;
 }
 
 /* ---- the reader ---- */

@@ -87,7 +87,7 @@ void ring_commit(struct ring_writer *ring, const struct ring_entry *entry);
 bool ring_has_moved(const struct ring_writer *ring);
 
 /* Has the reader passed all that was written up to @tail? */
-bool ring_is_past(struct ring_writer *ring, uint32_t tail);
+bool ring_is_past(const struct ring_writer *ring, uint32_t tail);
 
 /* ---- the reader ---- */
 

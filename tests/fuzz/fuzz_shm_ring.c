@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A ring that a peer has written. Input: where reading begins, then patches: cell, byte of it,
+ * length, bytes. Whatever is there, an entry that is accepted lies in the ring, and reading goes
+ * forward.
+ */
+#include "fuzz.h"
+
+#include "shm/ring.h"
+
+static _Alignas(128) uint8_t cells[RING_BYTES];
+
+static void patch(struct input *input)
+{
+	while (input->left) {
+		size_t at = take_byte(input) * 2u % RING_CELLS * RING_CELL;
+		size_t len;
+
+		at += take_byte(input) % RING_CELL;
+		if (take_byte(input) % 2)
+			at = (at + RING_BYTES - RING_CELL) % RING_BYTES;
+		len = take_byte(input) % (RING_HEADER + 1);
+		for (size_t i = 0; i < len && at + i < RING_BYTES; i++)
+			cells[at + i] = take_byte(input);
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct input input = {data, size};
+	_Atomic uint32_t consumed = 0;
+	struct ring_reader reader;
+	uint32_t last;
+
+	memset(cells, 0, sizeof(cells));
+	ring_reader_init(&reader, cells, &consumed);
+	last = (uint32_t)take_byte(&input) << 8 | take_byte(&input);
+	last = last << 16 | last;
+	atomic_store(&reader.head, last);
+	reader.published = last;
+	patch(&input);
+	for (unsigned i = 0; i < 2 * RING_CELLS; i++) {
+		struct ring_entry entry;
+		const uint8_t *payload;
+		uint32_t head;
+
+		if (ring_peek(&reader, &entry, &payload) <= 0)
+			break;
+		CHECK(!ring_is_empty(&reader));
+		CHECK(entry.kind > RING_PAD && entry.kind < RING_KINDS);
+		CHECK(payload >= cells + RING_HEADER);
+		CHECK(payload + entry.len <= cells + RING_BYTES);
+		ring_pop(&reader, &entry);
+		head = atomic_load(&reader.head);
+		CHECK(head - last > 0 && head - last < RING_CELLS + 65);
+		CHECK(ring_is_unpublished(&reader, 1));
+		ring_publish(&reader);
+		CHECK(consumed == head);
+		last = head;
+	}
+	return 0;
+}

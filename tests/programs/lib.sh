@@ -74,6 +74,11 @@ port=$((20000 + $$ % 750 * 16))
 
 listens() { [[ $(ss -Htln "sport = :$1") ]]; }
 
+# count_connections PORT: to a listener there, over TCP or in shared memory.
+count_connections() {
+  { ss -Htn state established "dport = :$1"; ss -Hx | grep -E "@softrdma/\S+:$1 " || true; } | wc -l
+}
+
 next_port() {
   port=$((port + 1))
   while listens "$port"; do

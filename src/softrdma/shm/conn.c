@@ -10,6 +10,8 @@
 #include "../../common/log.h"
 #include "conn.h"
 
+#define RUNS_AT_ONCE 8
+
 /* Is there something to go on with that no bell will ring for? */
 static bool is_unfinished(const struct shm_conn *conn)
 {
@@ -188,6 +190,25 @@ static void end_in_turn(struct shm_conn *conn, bool moved)
 		shm_end(conn, shm_rx_is_whole(conn) ? 0 : ECONNRESET);
 }
 
+/* Both directions, until nothing moves or others must have their turn. Whether it was the latter.
+ */
+static bool run(struct shm_conn *conn)
+{
+	bool moved = true;
+
+	for (int i = 0; i < RUNS_AT_ONCE && moved; i++) {
+		moved = shm_rx_run(conn);
+		if (conn_is_attached(conn))
+			moved |= shm_tx_run(conn);
+		if (!conn_is_attached(conn))
+			return false;
+		if (conn->tx.wrote)
+			bell_ring(conn);
+		conn->tx.wrote = false;
+	}
+	return moved;
+}
+
 static void drive(struct shm_conn *conn)
 {
 	bool moved;
@@ -198,9 +219,7 @@ static void drive(struct shm_conn *conn)
 			return;
 	}
 	bell_hear(conn);
-	moved = shm_rx_run(conn);
-	if (conn_is_attached(conn))
-		shm_tx_run(conn);
+	moved = run(conn);
 	if (!conn_is_attached(conn))
 		return;
 	if (conn->bell.closed || conn->bell.terminated)

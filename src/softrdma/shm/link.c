@@ -34,12 +34,12 @@ static void read_settings(void)
 {
 	const char *value = getenv("SOFTRDMA_SHM");
 
-	settings.mode = SHM_OFF;
-	if (value && !strcmp(value, "on"))
-		settings.mode = SHM_ON;
+	settings.mode = SHM_ON;
+	if (value && !strcmp(value, "off"))
+		settings.mode = SHM_OFF;
 	else if (value && !strcmp(value, "ring"))
 		settings.mode = SHM_RING;
-	else if (value && *value && strcmp(value, "off") != 0)
+	else if (value && *value && strcmp(value, "on") != 0)
 		log_warn("SOFTRDMA_SHM=%s: not one of on, off, ring", value);
 	if (getrandom(&settings.probe, sizeof(settings.probe), 0) != sizeof(settings.probe))
 		settings.mode = SHM_OFF;

@@ -6,8 +6,11 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/timerfd.h>
+#include <sys/uio.h>
 #include <time.h>
 
 /* Name, and what it fails with unless told otherwise. */
@@ -48,13 +51,32 @@
 	X(getaddrinfo, EAI_MEMORY)                                                                 \
 	X(getnameinfo, EAI_MEMORY)                                                                 \
 	X(pthread_create, EAGAIN)                                                                  \
-	X(pthread_atfork, ENOMEM)
+	X(pthread_atfork, ENOMEM)                                                                  \
+	X(memfd_create, EMFILE)                                                                    \
+	X(ftruncate, ENOSPC)                                                                       \
+	X(fstat, ENOMEM)                                                                           \
+	X(mmap, ENOMEM)                                                                            \
+	X(process_vm_readv, EPERM)                                                                 \
+	X(process_vm_writev, EFAULT)
 
 #include "fail.h"
 
 WRAP(void *, malloc, NULL, (size_t size), (size))
 WRAP(void *, calloc, NULL, (size_t count, size_t size), (count, size))
 WRAP(void *, realloc, NULL, (void *old, size_t size), (old, size))
+WRAP(int, memfd_create, -1, (const char *name, unsigned flags), (name, flags))
+WRAP(int, ftruncate, -1, (int fd, off_t size), (fd, size))
+WRAP(int, fstat, -1, (int fd, struct stat *out), (fd, out))
+WRAP(void *, mmap, MAP_FAILED, (void *at, size_t size, int prot, int flags, int fd, off_t offset),
+     (at, size, prot, flags, fd, offset))
+WRAP(ssize_t, process_vm_readv, -1,
+     (pid_t pid, const struct iovec *to, unsigned long num_to, const struct iovec *from,
+      unsigned long num_from, unsigned long flags),
+     (pid, to, num_to, from, num_from, flags))
+WRAP(ssize_t, process_vm_writev, -1,
+     (pid_t pid, const struct iovec *from, unsigned long num_from, const struct iovec *to,
+      unsigned long num_to, unsigned long flags),
+     (pid, from, num_from, to, num_to, flags))
 WRAP(char *, strdup, NULL, (const char *text), (text))
 WRAP(int, socket, -1, (int domain, int type, int protocol), (domain, type, protocol))
 WRAP(int, bind, -1, (int fd, const struct sockaddr *addr, socklen_t len), (fd, addr, len))

@@ -15,24 +15,58 @@
 #include "fence.h"
 
 #define TERMINATE 1
+#define TRIES     4
+
+static bool is_passing(int error)
+{
+	return error == EINTR || error == EAGAIN || error == ENOBUFS || error == ENOMEM;
+}
+
+/* 0 or -errno. */
+static int say(const struct shm_conn *conn, const void *bytes, size_t len)
+{
+	for (int i = 0; i < TRIES; i++) {
+		if (send(conn->link->fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+			return 0;
+		if (!is_passing(errno))
+			break;
+	}
+	return -errno;
+}
+
+/* What the kernel did not take must not be lost. */
+static void ring_failed(struct shm_conn *conn, int error)
+{
+	if (is_passing(error)) {
+		atomic_store(&conn->peer->asleep, 1);
+		conn->tx.wrote = true;
+	} else {
+		conn->bell.closed = true;
+	}
+	progress_again(&conn->source);
+}
 
 void bell_ring(struct shm_conn *conn)
 {
 	const uint8_t byte = 0;
+	int error;
 
+	conn->tx.wrote = false;
 	full_fence();
 	if (!atomic_load_explicit(&conn->peer->asleep, memory_order_relaxed) ||
 	    !atomic_exchange(&conn->peer->asleep, 0))
 		return;
+	error = say(conn, &byte, sizeof(byte));
 	/* If it is full of bells it is readable all the same. */
-	send(conn->link->fd, &byte, sizeof(byte), MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (error && error != -EAGAIN)
+		ring_failed(conn, -error);
 }
 
 void bell_terminate(struct shm_conn *conn, uint16_t code)
 {
 	const uint8_t bytes[] = {TERMINATE, (uint8_t)(code >> 8), (uint8_t)code};
 
-	send(conn->link->fd, bytes, sizeof(bytes), MSG_NOSIGNAL | MSG_DONTWAIT);
+	say(conn, bytes, sizeof(bytes));
 }
 
 static void hear_byte(struct bell *bell, uint8_t byte)

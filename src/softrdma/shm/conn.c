@@ -67,7 +67,6 @@ static void leave(struct shm_conn *conn)
 	if (!conn->detached) {
 		if (conn->tx.wrote)
 			bell_ring(conn);
-		conn->tx.wrote = false;
 		atomic_store_explicit(&conn->unfinished, is_unfinished(conn), memory_order_relaxed);
 		return;
 	}
@@ -204,7 +203,6 @@ static bool run(struct shm_conn *conn)
 			return false;
 		if (conn->tx.wrote)
 			bell_ring(conn);
-		conn->tx.wrote = false;
 	}
 	return moved;
 }

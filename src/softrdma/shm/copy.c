@@ -17,8 +17,9 @@
 static bool is_peer_there(const struct shm_conn *conn)
 {
 	uint8_t byte;
+	ssize_t got = recv(conn->link->fd, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT);
 
-	return recv(conn->link->fd, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT) != 0;
+	return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
 static void begin_move(size_t len)

@@ -153,8 +153,7 @@ static enum outcome go_on_fetching(struct shm_conn *conn)
 		return ENDED;
 	}
 	if (bytes < 0) {
-		log_warn("%s: cannot fetch a message: %s", conn->link->name,
-			  strerror((int)-bytes));
+		log_warn("%s: cannot fetch a message: %s", conn->link->name, strerror((int)-bytes));
 		return fail(conn, TERM_RDMAP_LOCAL);
 	}
 	ref->done += (uint32_t)bytes;

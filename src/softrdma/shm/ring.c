@@ -38,13 +38,18 @@ static int check_room(struct ring_writer *ring, uint32_t cells)
 	return ring->tail - ring->seen + cells < RING_CELLS ? 0 : -EAGAIN;
 }
 
+/* Nothing follows the entry that is about to be written. */
+static void end_behind(struct ring_writer *ring, uint32_t cells)
+{
+	atomic_store_explicit(first_word(ring->cells, ring->tail + cells), 0, memory_order_relaxed);
+}
+
 /* Everything else of the entry is there: it appears as a whole. */
 static void appear(struct ring_writer *ring, const struct ring_entry *entry, uint32_t cells)
 {
 	uint64_t word;
 
 	memcpy(&word, entry, sizeof(word));
-	atomic_store_explicit(first_word(ring->cells, ring->tail + cells), 0, memory_order_relaxed);
 	atomic_store_explicit(first_word(ring->cells, ring->tail), word, memory_order_release);
 	ring->tail += cells;
 }
@@ -57,8 +62,11 @@ int ring_reserve(struct ring_writer *ring, size_t len, uint8_t **payload)
 
 	if (error)
 		return error;
-	if (cells > to_end)
+	if (cells > to_end) {
+		end_behind(ring, to_end);
 		appear(ring, &pad, to_end);
+	}
+	end_behind(ring, cells);
 	*payload = ring->cells + (size_t)(ring->tail & MASK) * RING_CELL + RING_HEADER;
 	return 0;
 }

@@ -3,9 +3,10 @@
  * A ring of entries in memory that two processes share: one writes, the other reads.
  *
  * The ring is made of cells; an entry is a header and a payload in as many cells in a row as it
- * takes. The writer puts everything in place, clears the first word of the cell behind the entry,
+ * takes. The writer clears the first word of the cell behind the entry, puts everything in place,
  * and stores the entry's own first word last: so a first word that is not 0 means a whole entry,
- * and a reader that polls touches no line but the one that the entry begins in.
+ * and a reader that polls touches no line but the one that the entry begins in. It takes that line
+ * away from the writer with every look; so the writer touches it last, and all at once.
  *
  * Who writes which index: @tail is the writer's own and nowhere else, @head the reader's. The
  * reader publishes how far it is in *@consumed, now and then. Either checks what it reads of the
@@ -24,6 +25,7 @@
 #define RING_CELLS       512u /* a power of two */
 #define RING_BYTES       (RING_CELL * RING_CELLS)
 #define RING_HEADER      32u
+#define RING_FIRST_LINE  32u /* bytes of a payload that are in the line that the reader polls */
 #define RING_MAX_PAYLOAD (64u * RING_CELL - RING_HEADER)
 
 enum ring_kind {
@@ -80,7 +82,10 @@ void ring_writer_init(struct ring_writer *ring, uint8_t *cells, const _Atomic ui
  */
 int ring_reserve(struct ring_writer *ring, size_t len, uint8_t **payload);
 
-/* The payload is in place: the entry becomes visible. Its @len is as it was reserved. */
+/*
+ * The payload is in place, its first RING_FIRST_LINE bytes best last: the entry becomes visible.
+ * Its @len is as it was reserved.
+ */
 void ring_commit(struct ring_writer *ring, const struct ring_entry *entry);
 
 /* Has the reader told of more room since we looked? */

@@ -62,8 +62,12 @@ int shm_tx_put(struct shm_conn *conn, struct ring_entry *entry, const struct ibv
 	if (error)
 		return error;
 	stop_waiting(conn);
+	if (entry->len > RING_FIRST_LINE)
+		rc_sge_gather(sge, num_sge, offset + RING_FIRST_LINE, payload + RING_FIRST_LINE,
+			      entry->len - RING_FIRST_LINE);
 	if (entry->len)
-		rc_sge_gather(sge, num_sge, offset, payload, entry->len);
+		rc_sge_gather(sge, num_sge, offset, payload,
+			      entry->len < RING_FIRST_LINE ? entry->len : RING_FIRST_LINE);
 	ring_commit(&conn->tx.ring, entry);
 	conn->tx.wrote = true;
 	return 0;

@@ -168,29 +168,29 @@ static void test_write_and_read_complete_while_the_target_is_stopped(void **stat
 	memset(host.side.buf + MIB, 0x77, LONG_MESSAGE);
 	for (unsigned i = 0; i < ARRAY_SIZE(lengths); i++) {
 		side_post(&host.side, &(struct request){.opcode = IBV_WR_RDMA_WRITE,
-							.id = ++id,
+							.id = id,
 							.at = MIB,
 							.len = lengths[i],
 							.remote_at = 2 * MIB,
 							.flags = IBV_SEND_SIGNALED});
-		cq_expect(host.side.send_cq, id, IBV_WC_SUCCESS);
+		cq_expect(host.side.send_cq, id++, IBV_WC_SUCCESS);
 		memset(host.side.buf + 2 * MIB, 0, LONG_MESSAGE);
 		/* What was just written, and what was there before. */
 		side_post(&host.side, &(struct request){.opcode = IBV_WR_RDMA_READ,
-							.id = ++id,
+							.id = id,
 							.at = 2 * MIB,
 							.len = lengths[i],
 							.remote_at = 2 * MIB,
 							.flags = IBV_SEND_SIGNALED});
-		cq_expect(host.side.send_cq, id, IBV_WC_SUCCESS);
+		cq_expect(host.side.send_cq, id++, IBV_WC_SUCCESS);
 		assert_true(is_all(host.side.buf + 2 * MIB, lengths[i], 0x77));
 		side_post(&host.side, &(struct request){.opcode = IBV_WR_RDMA_READ,
-							.id = ++id,
+							.id = id,
 							.at = 2 * MIB,
 							.len = lengths[i],
 							.remote_at = MIB,
 							.flags = IBV_SEND_SIGNALED});
-		cq_expect(host.side.send_cq, id, IBV_WC_SUCCESS);
+		cq_expect(host.side.send_cq, id++, IBV_WC_SUCCESS);
 		assert_true(is_all(host.side.buf + 2 * MIB, lengths[i], 0x3c));
 	}
 	side_send(&host.side, 1, MIB, 64);

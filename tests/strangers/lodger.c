@@ -115,7 +115,7 @@ void lodger_meet(struct lodger *lodger, const struct scene_options *options)
 {
 	struct scene_options all = options ? *options : (struct scene_options){0};
 	struct hello hello;
-	int fds[4];
+	int fds[4] = {-1, -1, -1, -1};
 	unsigned count;
 
 	all.soft = all.enhanced = true;

@@ -33,7 +33,7 @@ struct area_side {
 	struct area_hold hold; /* emptied by the peer */
 	uint8_t apart_as_well[104];
 };
-_Static_assert(sizeof(struct area_side) == 3 * 128, "parts begin at lines of their own");
+_Static_assert(sizeof(struct area_side) == 3ul * 128, "parts begin at lines of their own");
 
 enum area_end { AREA_INITIATOR, AREA_RESPONDER };
 

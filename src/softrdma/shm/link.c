@@ -225,7 +225,7 @@ static unsigned take_fds(struct msghdr *message, int *fds)
 }
 
 /* What the peer sent: its memory if it is the responder, its table. */
-static int use_fds(struct shm_link *link, const struct hello *hello, const int *fds, unsigned count,
+static int use_fds(struct shm_link *link, const struct hello *hello, const int *fds,
 		   bool from_responder)
 {
 	void *area;
@@ -239,7 +239,7 @@ static int use_fds(struct shm_link *link, const struct hello *hello, const int *
 	}
 	link->may_copy = probe(link->pid, hello);
 	if (hello->has_table && link->may_copy)
-		link->table = regions_map(fds[count - 1]);
+		link->table = regions_map(fds[from_responder]);
 	return 0;
 }
 
@@ -254,7 +254,7 @@ static int recv_hello(struct shm_link *link, bool from_responder)
 		.msg_control = &control,
 		.msg_controllen = sizeof(control),
 	};
-	int fds[HELLO_MAX_FDS];
+	int fds[HELLO_MAX_FDS] = {-1, -1};
 	struct hello hello;
 	unsigned count;
 	ssize_t got;
@@ -268,7 +268,7 @@ static int recv_hello(struct shm_link *link, bool from_responder)
 			? -EPROTO
 			: hello_parse(bytes, (size_t)got, count, from_responder, &hello);
 	if (!error)
-		error = use_fds(link, &hello, fds, count, from_responder);
+		error = use_fds(link, &hello, fds, from_responder);
 	close_all(fds, count);
 	return error;
 }
@@ -371,8 +371,8 @@ static struct shm_link *meet(int fd, const char *text)
 {
 	struct shm_link *link;
 	const char *why;
+	pid_t pid = 0;
 	int error;
-	pid_t pid;
 
 	why = check_peer(fd, &pid);
 	if (why) {

@@ -34,6 +34,7 @@ static void check_equal(const struct mpa_frame *a, const struct mpa_frame *b)
 {
 	CHECK(a->kind == b->kind && a->markers == b->markers && a->crc == b->crc);
 	CHECK(a->reject == b->reject && a->enhanced == b->enhanced && a->soft == b->soft);
+	CHECK(a->shm == b->shm && (a->soft || !a->shm));
 	CHECK(a->peer_to_peer == b->peer_to_peer && a->rtr == b->rtr);
 	CHECK(a->ird == b->ird && a->ord == b->ord && a->private_len == b->private_len);
 	CHECK(!a->private_len || !memcmp(a->private_data, b->private_data, a->private_len));

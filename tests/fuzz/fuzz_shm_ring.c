@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A ring that a peer has written. Input: where reading begins, then patches: cell, byte of it,
- * length, bytes. Whatever is there, an entry that is accepted lies in the ring, and reading goes
- * forward.
+ * A ring that a peer has written, or reads. Input: 0, where reading begins, then patches: cell,
+ * byte of it, length, bytes. Whatever is there, an entry that is accepted lies in the ring, and
+ * reading goes forward. Or 1, then lengths to be written, and what the reader says that it has
+ * read.
  */
 #include "fuzz.h"
 
@@ -25,20 +26,49 @@ static void patch(struct input *input)
 	}
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void write_against(struct input *input)
 {
-	struct input input = {data, size};
+	_Atomic uint32_t consumed = 0;
+	struct ring_writer writer;
+
+	ring_writer_init(&writer, cells, &consumed);
+	while (input->left) {
+		uint8_t what = take_byte(input);
+		struct ring_entry entry = {.kind = RING_SEND, .len = what * 40u % RING_MAX_PAYLOAD};
+		uint32_t before = writer.tail;
+		uint8_t *payload;
+
+		if (what < 32) {
+			consumed = what < 16 ? writer.tail - what
+					     : (uint32_t)take_byte(input) << (what & 7) * 4;
+			CHECK(ring_is_past(&writer, consumed));
+			CHECK(ring_has_moved(&writer) == (writer.seen != consumed));
+			continue;
+		}
+		if (ring_reserve(&writer, entry.len, &payload)) {
+			CHECK(writer.tail == before);
+			continue;
+		}
+		CHECK(payload >= cells + RING_HEADER);
+		CHECK(payload + entry.len <= cells + RING_BYTES);
+		memset(payload, what, entry.len);
+		ring_commit(&writer, &entry);
+		CHECK(writer.tail - before < 129);
+	}
+}
+
+static void read_patched(struct input *input)
+{
 	_Atomic uint32_t consumed = 0;
 	struct ring_reader reader;
 	uint32_t last;
 
-	memset(cells, 0, sizeof(cells));
 	ring_reader_init(&reader, cells, &consumed);
-	last = (uint32_t)take_byte(&input) << 8 | take_byte(&input);
+	last = (uint32_t)take_byte(input) << 8 | take_byte(input);
 	last = last << 16 | last;
 	atomic_store(&reader.head, last);
 	reader.published = last;
-	patch(&input);
+	patch(input);
 	for (unsigned i = 0; i < 2 * RING_CELLS; i++) {
 		struct ring_entry entry;
 		const uint8_t *payload;
@@ -58,5 +88,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		CHECK(consumed == head);
 		last = head;
 	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct input input = {data, size};
+
+	memset(cells, 0, sizeof(cells));
+	if (take_byte(&input) % 2)
+		write_against(&input);
+	else
+		read_patched(&input);
 	return 0;
 }

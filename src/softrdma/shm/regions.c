@@ -75,13 +75,14 @@ void regions_add(uint32_t key, uint32_t domain, unsigned access, uint64_t iova, 
 	atomic_store_explicit(&entry->key, key, memory_order_release);
 }
 
-void regions_remove(uint32_t key)
+bool regions_remove(uint32_t key)
 {
 	struct regions_entry *table = atomic_load(&regions.table), *entry;
 
 	entry = table ? place_of(table, key, key) : NULL;
 	if (entry)
 		atomic_store(&entry->key, 0);
+	return entry != NULL;
 }
 
 /* A forked child has no peers, and must not write what its parent shares. */
@@ -169,8 +170,6 @@ void regions_wait(uint32_t key)
 	const struct timespec settle = {.tv_nsec = SETTLE_NS};
 	uint64_t until;
 
-	if (!atomic_load(&regions.table))
-		return;
 	full_fence();
 	if (!is_held(key, false))
 		return;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The process's regions that peers may reach, in a table that peers on this host can read: so they
- * can copy while the process is stopped or busy. Peers that get it could read and write all of the
- * process's memory without it: who may use process_vm_readv may do that.
+ * can copy while the process is stopped or busy. It is given to processes of the same user alone,
+ * who could open it in /proc without being given it; and those whom the kernel lets copy could read
+ * and write all of the process's memory without any table.
  *
  * A peer says what it is about to copy (struct area_hold), looks at the table again, copies, and
  * takes its word back. Who deregisters removes the entry first and then waits for words about it.
@@ -33,11 +34,11 @@ int regions_fd(void);
 
 /*
  * From verbs, under the lock of its table: a region that peers may reach appears in ours, if there
- * is one; or is in it no more.
+ * is one; or is in it no more, and whether it was.
  */
 void regions_add(uint32_t key, uint32_t domain, unsigned access, uint64_t iova, const void *addr,
 		 uint64_t length);
-void regions_remove(uint32_t key);
+bool regions_remove(uint32_t key);
 /* Without that lock: wait for peers that copy from or to the region @key, which was removed. */
 void regions_wait(uint32_t key);
 

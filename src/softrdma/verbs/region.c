@@ -171,13 +171,15 @@ int soft_ibv_dereg_mr(struct ibv_mr *mr)
 {
 	struct rc_region *region = container_of(mr, struct rc_region, mr);
 	struct soft_pd *pd = container_of(mr->pd, struct soft_pd, pd);
+	bool shown;
 
 	pthread_mutex_lock(&table.lock);
 	*place_of(mr->rkey) = region->next;
 	table.count--;
-	regions_remove(mr->rkey);
+	shown = regions_remove(mr->rkey) || region->invalidated;
 	pthread_mutex_unlock(&table.lock);
-	regions_wait(mr->rkey);
+	if (shown)
+		regions_wait(mr->rkey);
 	/* Holders are inside one copy or system call that does not block: this is short. */
 	while (atomic_load(&region->holders))
 		sched_yield();

@@ -232,8 +232,7 @@ int main(int argc, char **argv)
 	uint32_t size;
 
 	if (argc < 5) {
-		fprintf(stderr,
-			"usage: packet_recv ours|spin|udp|ring IFACE SIZE COUNT [RULES]\n");
+		fprintf(stderr, "usage: packet_recv ours|spin|udp|ring IFACE SIZE COUNT [RULES]\n");
 		return 2;
 	}
 	size = (uint32_t)atoi(argv[3]);

@@ -348,7 +348,7 @@ static void test_wrong_key_fails_and_says_why(void **state)
 		assert_int_not_equal(wc.status, IBV_WC_SUCCESS);
 		assert_int_equal(wc.wr_id, link.client.last_wr_id);
 	}
-	must_fail(await_completions(IW_SCQ, 1, &wc, &link.client), errno);
+	assert_int_equal(await_completions(IW_SCQ, 1, &wc, &link.client), -1);
 	assert_int_equal(post_read_lmr(&from, 0, &rmr, 0, 64, SIGNAL, &link.client), -1);
 	must(iw_lmr_destroy(&from, 1));
 	must(iw_lmr_destroy(&to, 1));
@@ -365,6 +365,7 @@ static void test_failed_list_completes_once(void **state)
 	struct iw_rmr rmr;
 	struct link link;
 	struct ibv_wc wc[3];
+	int told = 0;
 
 	(void)state;
 	link_open(&link);
@@ -375,14 +376,18 @@ static void test_failed_list_completes_once(void **state)
 		must(iw_sgl_add(&list, &from, (size_t)i * 64, 64));
 	rmr.rkey ^= 0x5a5a00;
 	must(post_read_sgl(&list, &rmr, 0, 0, &link.client)); /* not even signalled */
-	assert_int_equal(await_completions_timeout(IW_SCQ, 3, wc, WAIT_MS, &link.client), -1);
-	if (link.client.num_wcs[IW_SCQ]) {
-		assert_int_equal(link.client.num_wcs[IW_SCQ], 1);
-		assert_int_equal(wc[0].wr_id, link.client.last_wr_id);
-		assert_int_not_equal(wc[0].status, IBV_WC_SUCCESS);
+	/* Some devices tell of the end first, and of what it has discarded a moment later. */
+	for (unsigned i = 0; i < 5; i++) {
+		assert_int_equal(await_completions_timeout(IW_SCQ, 3, wc, WAIT_MS, &link.client),
+				 -1);
+		assert_int_not_equal(errno, ETIMEDOUT);
+		if (link.client.num_wcs[IW_SCQ]) {
+			assert_int_equal(wc[0].wr_id, link.client.last_wr_id);
+			assert_int_not_equal(wc[0].status, IBV_WC_SUCCESS);
+		}
+		told += link.client.num_wcs[IW_SCQ];
 	}
-	assert_int_equal(await_completions_timeout(IW_SCQ, 1, wc, WAIT_MS, &link.client), -1);
-	assert_int_equal(link.client.num_wcs[IW_SCQ], 0);
+	assert_true(told <= 1);
 	must(iw_lmr_destroy(&from, 1));
 	must(iw_lmr_destroy(&to, 1));
 	must(iw_ctx_free(&link.client));

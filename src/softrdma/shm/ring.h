@@ -105,7 +105,7 @@ struct ring_reader {
 
 void ring_reader_init(struct ring_reader *ring, const uint8_t *cells, _Atomic uint32_t *consumed);
 
-/* Is there no entry? By any thread. */
+/* Is there nothing, not even a pad? By any thread. */
 bool ring_is_empty(const struct ring_reader *ring);
 
 /*

@@ -86,7 +86,7 @@ int main(int argc, char **argv)
 	}
 	while (still_open)
 		must(ibmsg_dispatch_event_loop(&loop), "dispatch");
-	printf("%u clients, %u answers, %u failed\n", CLIENTS, answers, failures);
+	printf("%d clients, %u answers, %u failed\n", CLIENTS, answers, failures);
 	must(ibmsg_destroy_event_loop(&loop), "destroy");
 	return failures || answers != CLIENTS * ROUNDS;
 }

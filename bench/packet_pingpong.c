@@ -101,7 +101,7 @@ static int compare(const void *a, const void *b)
 
 static void ping(unsigned count)
 {
-	uint64_t *samples = calloc(count, sizeof(*samples));
+	uint64_t *samples = calloc(count, sizeof(*samples)), median, late;
 
 	if (!samples)
 		die("calloc");
@@ -115,8 +115,9 @@ static void ping(unsigned count)
 			samples[i - count / 10] = now_ns() - began;
 	}
 	qsort(samples, count, sizeof(*samples), compare);
-	printf("p50_us=%.3f p99_us=%.3f\n", (double)samples[count / 2] / 1e3,
-	       (double)samples[count * 99ull / 100] / 1e3);
+	median = samples[count / 2];
+	late = samples[count * 99ull / 100];
+	printf("p50_us=%.3f p99_us=%.3f\n", (double)median / 1e3, (double)late / 1e3);
 	free(samples);
 }
 

@@ -145,11 +145,14 @@ void sendq_completed(struct conn *conn, struct ibv_wc *wc)
 	}
 	sent = *sent_at(sendq, place);
 	wc->wr_id = sent.op;
+	if (wc->status != IBV_WC_SUCCESS) {
+		/* What fails is told of one by one, and not by every device in order: all stay. */
+		sent_failed(conn, &sent, wc);
+		return;
+	}
 	sendq->first = place_of(sendq, place + 1);
 	sendq->count -= place + 1;
-	if (wc->status != IBV_WC_SUCCESS)
-		sent_failed(conn, &sent, wc);
-	else if (sent.kind == SENT_WANTED)
+	if (sent.kind == SENT_WANTED)
 		queue_keep(&conn->queues[IW_SCQ], wc);
 }
 

@@ -1,53 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "proto.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <string.h>
 
+#include "../common/bytes.h"
+
 static const uint8_t magic[4] = {'i', 'b', 'm', 0xb5};
-
-static void put16(uint8_t *at, uint16_t value)
-{
-	value = htobe16(value);
-	memcpy(at, &value, sizeof(value));
-}
-
-static void put32(uint8_t *at, uint32_t value)
-{
-	value = htobe32(value);
-	memcpy(at, &value, sizeof(value));
-}
-
-static void put64(uint8_t *at, uint64_t value)
-{
-	value = htobe64(value);
-	memcpy(at, &value, sizeof(value));
-}
-
-static uint16_t get16(const uint8_t *at)
-{
-	uint16_t value;
-
-	memcpy(&value, at, sizeof(value));
-	return be16toh(value);
-}
-
-static uint32_t get32(const uint8_t *at)
-{
-	uint32_t value;
-
-	memcpy(&value, at, sizeof(value));
-	return be32toh(value);
-}
-
-static uint64_t get64(const uint8_t *at)
-{
-	uint64_t value;
-
-	memcpy(&value, at, sizeof(value));
-	return be64toh(value);
-}
 
 /* ---- private data ---- */
 
@@ -57,9 +16,9 @@ size_t proto_put_private(uint8_t *out, const struct proto_private *in)
 	memcpy(out, magic, sizeof(magic));
 	out[4] = in->version;
 	out[5] = in->user_len;
-	put32(out + 8, in->max_send);
-	put16(out + 12, in->data_credits);
-	put16(out + 14, in->control_credits);
+	put_be32(out + 8, in->max_send);
+	put_be16(out + 12, in->data_credits);
+	put_be16(out + 14, in->control_credits);
 	memcpy(out + PROTO_PRIVATE_LEN, in->user, in->user_len);
 	return PROTO_PRIVATE_LEN + (size_t)in->user_len;
 }
@@ -71,14 +30,14 @@ enum proto_peer proto_get_private(const void *data, size_t len, struct proto_pri
 	if (!data || len < PROTO_PRIVATE_LEN || memcmp(at, magic, sizeof(magic)) != 0)
 		return PEER_ORIGINAL;
 	if (at[4] != PROTO_VERSION || at[5] > PROTO_MAX_USER_DATA ||
-	    len < PROTO_PRIVATE_LEN + (size_t)at[5] || get32(at + 8) < PROTO_MIN_SEND)
+	    len < PROTO_PRIVATE_LEN + (size_t)at[5] || get_be32(at + 8) < PROTO_MIN_SEND)
 		return PEER_UNKNOWN;
 	*out = (struct proto_private){
 		.version = at[4],
 		.user_len = at[5],
-		.max_send = get32(at + 8),
-		.data_credits = get16(at + 12),
-		.control_credits = get16(at + 14),
+		.max_send = get_be32(at + 8),
+		.data_credits = get_be16(at + 12),
+		.control_credits = get_be16(at + 14),
 	};
 	memcpy(out->user, at + PROTO_PRIVATE_LEN, at[5]);
 	return PEER_IBMSG;
@@ -90,20 +49,20 @@ size_t proto_put_message(uint8_t *out, const struct proto_message *in)
 {
 	out[0] = (uint8_t)in->type;
 	out[1] = in->flags;
-	put16(out + 2, in->data_credits);
-	put16(out + 4, in->control_credits);
-	put16(out + 6, 0);
+	put_be16(out + 2, in->data_credits);
+	put_be16(out + 4, in->control_credits);
+	put_be16(out + 6, 0);
 	if (in->type == PROTO_DONE) {
-		put32(out + 8, in->number);
-		put32(out + 12, in->status);
+		put_be32(out + 8, in->number);
+		put_be32(out + 12, in->status);
 	} else {
-		put64(out + 8, in->type == PROTO_OFFER ? in->length : 0);
+		put_be64(out + 8, in->type == PROTO_OFFER ? in->length : 0);
 	}
 	if (in->type != PROTO_HELLO && in->type != PROTO_OFFER)
 		return PROTO_HEADER_LEN;
-	put64(out + 16, in->address);
-	put32(out + 24, in->key);
-	put32(out + 28, in->type == PROTO_OFFER ? in->number : 0);
+	put_be64(out + 16, in->address);
+	put_be32(out + 24, in->key);
+	put_be32(out + 28, in->type == PROTO_OFFER ? in->number : 0);
 	return PROTO_HEADER_LEN + PROTO_REGION_LEN;
 }
 
@@ -122,24 +81,24 @@ int proto_get_message(const void *data, size_t len, struct proto_message *out)
 	memset(out, 0, sizeof(*out));
 	out->type = (enum proto_type)at[0];
 	out->flags = at[1];
-	out->data_credits = get16(at + 2);
-	out->control_credits = get16(at + 4);
+	out->data_credits = get_be16(at + 2);
+	out->control_credits = get_be16(at + 4);
 	if (out->type == PROTO_DATA)
 		return 0;
 	if (len != expected_len(out->type))
 		return -EPROTO;
 	if (out->type == PROTO_OFFER)
-		out->length = get64(at + 8);
+		out->length = get_be64(at + 8);
 	if (out->type == PROTO_DONE) {
-		out->number = get32(at + 8);
-		if (get32(at + 12) > PROTO_NO_MEMORY)
+		out->number = get_be32(at + 8);
+		if (get_be32(at + 12) > PROTO_NO_MEMORY)
 			return -EPROTO;
-		out->status = (enum proto_status)get32(at + 12);
+		out->status = (enum proto_status)get_be32(at + 12);
 	}
 	if (len > PROTO_HEADER_LEN) {
-		out->address = get64(at + 16);
-		out->key = get32(at + 24);
-		out->number = get32(at + 28);
+		out->address = get_be64(at + 16);
+		out->key = get_be32(at + 24);
+		out->number = get_be32(at + 28);
 	}
 	return 0;
 }

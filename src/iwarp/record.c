@@ -1,40 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "record.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <string.h>
 
+#include "../common/bytes.h"
+
 static const uint8_t record_magic[4] = {'i', 'w', 'r', 0xad};
 static const uint8_t private_magic[4] = {'i', 'w', 'p', 0xad};
-
-static void put32(uint8_t *at, uint32_t value)
-{
-	value = htobe32(value);
-	memcpy(at, &value, sizeof(value));
-}
-
-static void put64(uint8_t *at, uint64_t value)
-{
-	value = htobe64(value);
-	memcpy(at, &value, sizeof(value));
-}
-
-static uint32_t get32(const uint8_t *at)
-{
-	uint32_t value;
-
-	memcpy(&value, at, sizeof(value));
-	return be32toh(value);
-}
-
-static uint64_t get64(const uint8_t *at)
-{
-	uint64_t value;
-
-	memcpy(&value, at, sizeof(value));
-	return be64toh(value);
-}
 
 /* ---- records ---- */
 
@@ -47,9 +20,9 @@ void record_put(uint8_t out[RECORD_LEN], const struct record *in)
 	if (in->type == RECORD_HELLO)
 		return;
 	out[6] = in->rights;
-	put64(out + 8, in->address);
-	put64(out + 16, in->length);
-	put32(out + 24, in->key);
+	put_be64(out + 8, in->address);
+	put_be64(out + 16, in->length);
+	put_be32(out + 24, in->key);
 }
 
 static const char *fault_of_hello(const struct record *record)
@@ -79,7 +52,7 @@ static const char *fault_of_head(const uint8_t *at, size_t len)
 		return "a message that is not an advertisement";
 	if (at[4] != RECORD_VERSION)
 		return "an advertisement of another version";
-	if (at[7] || get32(at + 28))
+	if (at[7] || get_be32(at + 28))
 		return "an advertisement with something where nothing should be";
 	return NULL;
 }
@@ -97,9 +70,9 @@ int record_get(const void *data, size_t len, struct record *out, const char **wh
 	record = (struct record){
 		.type = (enum record_type)at[5],
 		.rights = at[6],
-		.address = get64(at + 8),
-		.length = get64(at + 16),
-		.key = get32(at + 24),
+		.address = get_be64(at + 8),
+		.length = get_be64(at + 16),
+		.key = get_be32(at + 24),
 	};
 	if (record.type == RECORD_HELLO)
 		fault = fault_of_hello(&record);

@@ -7,7 +7,7 @@
 
 #include <errno.h>
 
-#include "wire/bytes.h"
+#include "../../src/common/bytes.h"
 #include "wire/ddp.h"
 #include "wire/mpa.h"
 

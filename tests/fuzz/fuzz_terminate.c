@@ -5,7 +5,7 @@
  */
 #include "fuzz.h"
 
-#include "wire/bytes.h"
+#include "../../src/common/bytes.h"
 #include "wire/ddp.h"
 #include "wire/mpa.h"
 #include "wire/terminate.h"

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "wire/bytes.h"
+#include "../../src/common/bytes.h"
 #include "wire/ddp.h"
 #include "wire/mpa.h"
 #include "wire/terminate.h"

@@ -2,7 +2,7 @@
 /* DDP segments: every check a header must pass, the order of segments, and the bytes we send. */
 #include "test_wire_frames.h"
 
-#include "wire/bytes.h"
+#include "../../src/common/bytes.h"
 #include "wire/ddp.h"
 #include "wire/mpa.h"
 #include "wire/terminate.h"

@@ -2,7 +2,7 @@
 /* MPA start-up frames byte by byte, the negotiation from both ends, and FPDU sizes. */
 #include "test_wire_frames.h"
 
-#include "wire/bytes.h"
+#include "../../src/common/bytes.h"
 #include "wire/mpa.h"
 #include "wire/terminate.h"
 

@@ -2,7 +2,7 @@
 /* Terminate messages: both nibble orders, the bytes we send, and that every code has a text. */
 #include "test_wire_frames.h"
 
-#include "wire/bytes.h"
+#include "../../src/common/bytes.h"
 #include "wire/crc32c.h"
 #include "wire/ddp.h"
 #include "wire/mpa.h"

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 
-#include "wire/bytes.h"
+#include "../../common/bytes.h"
 #include "wire/ddp.h"
 #include "wire/mpa.h"
 #include "wire/terminate.h"

@@ -2,7 +2,7 @@
 /* The MPA start-up frames, the negotiation they carry, and the arithmetic of FPDUs. */
 #include <errno.h>
 
-#include "wire/bytes.h"
+#include "../../common/bytes.h"
 #include "wire/mpa.h"
 #include "wire/terminate.h"
 

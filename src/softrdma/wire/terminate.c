@@ -2,7 +2,7 @@
 /* Terminate messages: what their codes mean, read in either nibble order, written in the RFC's. */
 #include <stdbool.h>
 
-#include "wire/bytes.h"
+#include "../../common/bytes.h"
 #include "wire/ddp.h"
 #include "wire/mpa.h"
 #include "wire/terminate.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Big-endian loads and stores at any alignment. */
-#ifndef SOFTRDMA_WIRE_BYTES_H
-#define SOFTRDMA_WIRE_BYTES_H
+#ifndef IBMSG_COMMON_BYTES_H
+#define IBMSG_COMMON_BYTES_H
 
 #include <endian.h>
 #include <stdint.h>

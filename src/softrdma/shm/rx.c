@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../../common/log.h"
+#include "../fault.h"
 #include "conn.h"
 
 #define ENTRIES_AT_ONCE 16 /* then others have their turn */
@@ -207,20 +208,6 @@ static bool takes_receive(const struct ring_entry *entry)
 }
 
 /* ---- one-sided requests ---- */
-
-static uint16_t write_fault(enum rc_fault fault)
-{
-	switch (fault) {
-	case RC_FAULT_BOUNDS:
-		return TERM_DDP_BOUNDS;
-	case RC_FAULT_PD:
-		return TERM_DDP_FOREIGN_STAG;
-	case RC_FAULT_WRAP:
-		return TERM_DDP_TO_WRAP;
-	default:
-		return TERM_DDP_INVALID_STAG;
-	}
-}
 
 static enum outcome take_write(struct shm_conn *conn, const struct ring_entry *entry,
 			       const uint8_t *payload)

@@ -7,6 +7,7 @@
 #include <errno.h>
 
 #include "../../common/log.h"
+#include "../fault.h"
 #include "../strict.h"
 #include "answers.h"
 #include "held.h"
@@ -28,20 +29,6 @@ static enum outcome fail_recv(struct tcp_conn *conn, struct rc_recv *recv,
 	rc_recv_done(conn_qp(conn), recv, &arrival);
 	conn->rx.recv = NULL;
 	return segment_fail(conn, code);
-}
-
-static uint16_t write_fault(enum rc_fault fault)
-{
-	switch (fault) {
-	case RC_FAULT_BOUNDS:
-		return TERM_DDP_BOUNDS;
-	case RC_FAULT_PD:
-		return TERM_DDP_FOREIGN_STAG;
-	case RC_FAULT_WRAP:
-		return TERM_DDP_TO_WRAP;
-	default:
-		return TERM_DDP_INVALID_STAG; /* DDP has no code for missing rights: as siw */
-	}
 }
 
 uint16_t segment_read_fault(enum rc_fault fault)

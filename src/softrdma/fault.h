@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* What the peer is told of a fault that its request met, on either transport. */
+#ifndef SOFTRDMA_FAULT_H
+#define SOFTRDMA_FAULT_H
+
+#include "rc.h"
+#include "wire/terminate.h"
+
+static inline uint16_t write_fault(enum rc_fault fault)
+{
+	switch (fault) {
+	case RC_FAULT_BOUNDS:
+		return TERM_DDP_BOUNDS;
+	case RC_FAULT_PD:
+		return TERM_DDP_FOREIGN_STAG;
+	case RC_FAULT_WRAP:
+		return TERM_DDP_TO_WRAP;
+	default:
+		return TERM_DDP_INVALID_STAG; /* DDP has no code for missing rights: as siw */
+	}
+}
+
+#endif

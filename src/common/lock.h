@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A lock that costs one atomic operation while nobody else wants it, and that says when somebody
- * does. All zero is free.
+ * does; and news, for which its holder may wait. All zero: free, and none.
  */
 #ifndef IBMSG_COMMON_LOCK_H
 #define IBMSG_COMMON_LOCK_H
 
 #include <errno.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum lock_state { LOCK_FREE, LOCK_HELD, LOCK_WANTED /* held, and others wait */ };
@@ -47,6 +49,34 @@ static inline void lock_give(struct lock *lock)
 static inline bool lock_is_wanted(const struct lock *lock)
 {
 	return __atomic_load_n(&lock->state, __ATOMIC_RELAXED) == LOCK_WANTED;
+}
+
+/* Guarded by the lock. */
+struct news {
+	unsigned count;
+	unsigned waiting; /* threads */
+};
+
+static inline void news_tell(struct news *news)
+{
+	news->count++;
+	if (news->waiting)
+		syscall(SYS_futex, &news->count, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Until there are any, or it is @until by the monotonic clock; NULL: however long. */
+static inline void news_wait(struct news *news, struct lock *lock, const struct timespec *until)
+{
+	unsigned seen = news->count;
+	int saved = errno;
+
+	news->waiting++;
+	lock_give(lock);
+	syscall(SYS_futex, &news->count, FUTEX_WAIT_BITSET_PRIVATE, seen, until, NULL,
+		FUTEX_BITSET_MATCH_ANY);
+	lock_take(lock);
+	news->waiting--;
+	errno = saved;
 }
 
 #endif

@@ -87,7 +87,6 @@ void adv_arrived(struct conn *conn, const struct ibv_wc *wc)
 {
 	const uint8_t *slot = conn->records + RECORD_LEN * (wc->wr_id & ~NUMBER_RECORD);
 	bool is_hello = conn->awaits_hello;
-	struct arrival arrival;
 	struct record record;
 	const char *why;
 
@@ -101,13 +100,12 @@ void adv_arrived(struct conn *conn, const struct ibv_wc *wc)
 			conn_end(conn, EPROTO);
 		return;
 	}
-	arrival = arrival_of(slot, wc->byte_len);
-	fifo_push(&conn->arrivals, &arrival);
+	*(struct arrival *)fifo_push(&conn->arrivals) = arrival_of(slot, wc->byte_len);
 }
 
 static int wait_adv(struct conn *conn, uint64_t deadline, struct iw_rmr *out)
 {
-	struct arrival arrival;
+	const struct arrival *arrival;
 	int error = 0;
 
 	while (!conn->arrivals.count) {
@@ -118,10 +116,10 @@ static int wait_adv(struct conn *conn, uint64_t deadline, struct iw_rmr *out)
 			return error;
 		error = queue_wait(conn, IW_RCQ, deadline);
 	}
-	fifo_pop(&conn->arrivals, &arrival);
-	if (arrival.fault)
-		return error_say(EPROTO, "the peer sent %s", arrival.fault);
-	*out = arrival.rmr;
+	arrival = fifo_pop(&conn->arrivals);
+	if (arrival->fault)
+		return error_say(EPROTO, "the peer sent %s", arrival->fault);
+	*out = arrival->rmr;
 	return 0;
 }
 

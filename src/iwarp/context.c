@@ -15,17 +15,6 @@
 
 /* ---- making one ---- */
 
-static void init_locks(struct conn *conn)
-{
-	pthread_condattr_t attr;
-
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&conn->has_changed, &attr);
-	pthread_condattr_destroy(&attr);
-	pthread_mutex_init(&conn->lock, NULL);
-}
-
 int conn_new(struct conn **out)
 {
 	struct conn *conn = calloc(1, sizeof(*conn));
@@ -34,7 +23,6 @@ int conn_new(struct conn **out)
 	if (!conn)
 		return error_of(ENOMEM, "a connection");
 	conn->busy_us = DEFAULT_BUSY;
-	init_locks(conn);
 	fifo_init(&conn->arrivals, sizeof(struct arrival));
 	fifo_init(&conn->recvq.early, sizeof(struct early));
 	conn->end_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -172,8 +160,6 @@ void conn_free(struct conn *conn)
 		freeaddrinfo(conn->addresses);
 	if (conn->end_fd >= 0)
 		close(conn->end_fd);
-	pthread_cond_destroy(&conn->has_changed);
-	pthread_mutex_destroy(&conn->lock);
 	free(conn);
 }
 
@@ -205,20 +191,6 @@ int conn_of(const struct iw_ctx_conn *ctx, struct conn **out)
 	if (!*out)
 		return error_say(ENOTCONN, "the context has no connection");
 	return 0;
-}
-
-void conn_lock(struct conn *conn)
-{
-	if (!pthread_mutex_trylock(&conn->lock))
-		return;
-	atomic_fetch_add(&conn->wanted, 1);
-	pthread_mutex_lock(&conn->lock);
-	atomic_fetch_sub(&conn->wanted, 1);
-}
-
-void conn_unlock(struct conn *conn)
-{
-	pthread_mutex_unlock(&conn->lock);
 }
 
 int conn_of_open(const struct iw_ctx_conn *ctx, struct conn **out)
@@ -288,7 +260,7 @@ void conn_end(struct conn *conn, int error)
 	conn->ended = error;
 	if (write(conn->end_fd, &one, sizeof(one)) < 0)
 		log_error("cannot wake who waits for a connection: %s", strerror(errno));
-	pthread_cond_broadcast(&conn->has_changed);
+	news_tell(&conn->news);
 }
 
 /* Not every device tells the peer of a failure. */

@@ -18,14 +18,6 @@ void error_put(const char *format, ...)
 	log_info("%s", text);
 }
 
-int error_return(int error)
-{
-	if (!error)
-		return 0;
-	errno = -error;
-	return -1;
-}
-
 const char *iw_error_text(void)
 {
 	return text;

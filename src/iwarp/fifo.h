@@ -3,6 +3,7 @@
 #ifndef IWARP_FIFO_H
 #define IWARP_FIFO_H
 
+#include <assert.h>
 #include <stddef.h>
 
 struct fifo {
@@ -21,11 +22,28 @@ static inline int fifo_reserve(struct fifo *fifo, size_t more)
 	return fifo->room - fifo->count >= more ? 0 : fifo_grow(fifo, more);
 }
 
-/* There must be room. */
-void fifo_push(struct fifo *fifo, const void *item);
-/* There must be one. */
-void fifo_pop(struct fifo *fifo, void *out);
 /* The @i-th of those that are there. */
-void *fifo_at(const struct fifo *fifo, size_t i);
+static inline void *fifo_at(const struct fifo *fifo, size_t i)
+{
+	return fifo->items + ((fifo->first + i) & (fifo->room - 1)) * fifo->size;
+}
+
+/* The place of one more, to be written; there must be room. */
+static inline void *fifo_push(struct fifo *fifo)
+{
+	assert(fifo->count < fifo->room);
+	return fifo_at(fifo, fifo->count++);
+}
+
+/* The first, which is there until the next push; there must be one. */
+static inline void *fifo_pop(struct fifo *fifo)
+{
+	void *item = fifo_at(fifo, 0);
+
+	assert(fifo->count);
+	fifo->first = (fifo->first + 1) & (fifo->room - 1);
+	fifo->count--;
+	return item;
+}
 
 #endif

@@ -23,11 +23,11 @@
 #include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 
 #include "../common/list.h"
+#include "../common/lock.h"
 #include "cut.h"
 #include "fifo.h"
 #include "record.h"
@@ -70,7 +70,13 @@ static inline int error_of(int error, const char *what)
 }
 
 /* What a public call returns. */
-int error_return(int error);
+static inline int error_return(int error)
+{
+	if (!error)
+		return 0;
+	errno = -error;
+	return -1;
+}
 
 /* ---- domain.c ---- */
 
@@ -181,13 +187,12 @@ struct conn {
 	 * held by who sleeps. One thread, the watcher, sleeps on the descriptors; the others wait
 	 * for it to tell them.
 	 */
-	pthread_mutex_t lock;
-	atomic_int wanted; /* threads that wait for the lock: who spins makes room */
-	unsigned changes;  /* times that something has completed */
+	struct lock lock;
+	unsigned changes; /* times that something has completed */
 	bool is_watched;
-	pthread_cond_t has_changed;
-	int ended;  /* 0, or the errno of why */
-	int end_fd; /* readable from then on, for the watcher */
+	struct news news; /* of changes, of the end, and that nobody watches */
+	int ended;        /* 0, or the errno of why */
+	int end_fd;       /* readable from then on, for the watcher */
 
 	uint8_t peer_data[256];
 	size_t peer_len;
@@ -206,8 +211,16 @@ void ctx_clear(struct iw_ctx_conn *ctx);
 int conn_of(const struct iw_ctx_conn *ctx, struct conn **out);
 /* Likewise, which is or was open. */
 int conn_of_open(const struct iw_ctx_conn *ctx, struct conn **out);
-void conn_lock(struct conn *conn);
-void conn_unlock(struct conn *conn);
+
+static inline void conn_lock(struct conn *conn)
+{
+	lock_take(&conn->lock);
+}
+
+static inline void conn_unlock(struct conn *conn)
+{
+	lock_give(&conn->lock);
+}
 
 /* What follows, here and below, is called with the lock held unless it says otherwise. */
 

@@ -145,43 +145,72 @@ static struct cut_limits limits_of(const struct conn *conn, const struct op *op)
 	};
 }
 
-/* All requests of an operation but the last one are the library's own affair. */
-static int post_requests(struct conn *conn, const struct op *op, uint64_t *number)
+static unsigned request_flags(const struct conn *conn, const struct op *op)
 {
-	const struct cut_limits limits = limits_of(conn, op);
-	struct cut cut = {.sgl = op->sgl};
 	unsigned flags = (unsigned)op->flags & ~(unsigned)(IBV_SEND_SIGNALED | IBV_SEND_INLINE);
-	uint64_t remote = op->rmr ? op->rmr->addr + op->offset : 0;
-	bool is_last;
 
 	if (op->opcode != IBV_WR_RDMA_READ && op->total && op->total <= conn->max_inline)
 		flags |= IBV_SEND_INLINE;
+	return flags;
+}
+
+/* What @op does @done bytes from its begin, with the @parts; the last of its requests or not. */
+static int post_request(struct conn *conn, const struct op *op, uint64_t done,
+			const struct cut_part *parts, unsigned count, bool is_last,
+			uint64_t *number)
+{
+	bool is_wanted = is_last && op->flags & IBV_SEND_SIGNALED;
+	struct ibv_sge pieces[IW_MAX_SGE];
+	struct ibv_send_wr wr = {
+		.opcode = op->opcode,
+		.send_flags = request_flags(conn, op) | (is_wanted ? IBV_SEND_SIGNALED : 0),
+		.sg_list = pieces,
+		.num_sge = (int)count,
+	};
+	int error = fill_pieces(conn, op, parts, count, pieces);
+
+	if (error)
+		return error;
+	if (op->rmr) {
+		wr.wr.rdma.remote_addr = op->rmr->addr + op->offset + done;
+		wr.wr.rdma.rkey = op->rmr->rkey;
+	}
+	return sendq_post(conn, &wr, number, is_wanted ? SENT_WANTED : SENT_QUIET);
+}
+
+/* All requests of an operation but the last one are the library's own affair. */
+static int post_cut(struct conn *conn, const struct op *op, const struct cut_limits *limits,
+		    uint64_t *number)
+{
+	struct cut cut = {.sgl = op->sgl};
+	uint64_t done = 0;
+	bool is_last;
+
 	do {
 		struct cut_part parts[IW_MAX_SGE];
-		struct ibv_sge pieces[IW_MAX_SGE];
-		struct ibv_send_wr wr = {
-			.opcode = op->opcode, .send_flags = flags, .sg_list = pieces};
-		bool is_wanted;
 		uint32_t bytes;
-		unsigned count = cut_next(&cut, &limits, parts, &bytes);
+		unsigned count = cut_next(&cut, limits, parts, &bytes);
 		int error;
 
 		is_last = cut_is_done(&cut);
-		is_wanted = is_last && op->flags & IBV_SEND_SIGNALED;
 		count = add_empty_piece(op, count, parts);
-		error = fill_pieces(conn, op, parts, count, pieces);
+		error = post_request(conn, op, done, parts, count, is_last, number);
 		if (error)
 			return error;
-		wr.num_sge = (int)count;
-		wr.send_flags |= is_wanted ? IBV_SEND_SIGNALED : 0;
-		wr.wr.rdma.remote_addr = remote;
-		wr.wr.rdma.rkey = op->rmr ? op->rmr->rkey : 0;
-		error = sendq_post(conn, &wr, number, is_wanted ? SENT_WANTED : SENT_QUIET);
-		if (error)
-			return error;
-		remote += bytes;
+		done += bytes;
 	} while (!is_last);
 	return 0;
+}
+
+/* Most have one piece, which needs no cutting. */
+static int post_requests(struct conn *conn, const struct op *op, uint64_t *number)
+{
+	const struct cut_limits limits = limits_of(conn, op);
+	const struct cut_part whole = {.length = (uint32_t)op->total};
+
+	if (op->sgl->num_sge == 1 && op->total && op->total <= limits.bytes)
+		return post_request(conn, op, 0, &whole, 1, true, number);
+	return post_cut(conn, op, &limits, number);
 }
 
 static int post_op(struct op *op, struct iw_ctx_conn *ctx)
@@ -266,9 +295,10 @@ int post_send_lmr(struct iw_lmr *iw_lmr_src, size_t offset, size_t length, int s
 		  struct iw_ctx_conn *iw_ctx)
 {
 	struct iw_sgl sgl;
+	struct op op = {.opcode = IBV_WR_SEND, .sgl = &sgl, .flags = send_flags};
 
 	sgl_of_one(&sgl, iw_lmr_src, offset, length);
-	return post_send_sgl(&sgl, send_flags, iw_ctx);
+	return post_op(&op, iw_ctx);
 }
 
 int post_write_sgl(const struct iw_sgl *iw_sgl_src, const struct iw_rmr *iw_rmr_dst,
@@ -287,9 +317,14 @@ int post_write_lmr(struct iw_lmr *iw_lmr_src, size_t offset_src, const struct iw
 		   uint64_t offset_dst, size_t length, int send_flags, struct iw_ctx_conn *iw_ctx)
 {
 	struct iw_sgl sgl;
+	struct op op = {.opcode = IBV_WR_RDMA_WRITE,
+			.sgl = &sgl,
+			.rmr = iw_rmr_dst,
+			.offset = offset_dst,
+			.flags = send_flags};
 
 	sgl_of_one(&sgl, iw_lmr_src, offset_src, length);
-	return post_write_sgl(&sgl, iw_rmr_dst, offset_dst, send_flags, iw_ctx);
+	return post_op(&op, iw_ctx);
 }
 
 int post_read_sgl(const struct iw_sgl *iw_sgl_dst, const struct iw_rmr *iw_rmr_src,
@@ -308,7 +343,12 @@ int post_read_lmr(struct iw_lmr *iw_lmr_dst, size_t offset_dst, const struct iw_
 		  uint64_t offset_src, size_t length, int send_flags, struct iw_ctx_conn *iw_ctx)
 {
 	struct iw_sgl sgl;
+	struct op op = {.opcode = IBV_WR_RDMA_READ,
+			.sgl = &sgl,
+			.rmr = iw_rmr_src,
+			.offset = offset_src,
+			.flags = send_flags};
 
 	sgl_of_one(&sgl, iw_lmr_dst, offset_dst, length);
-	return post_read_sgl(&sgl, iw_rmr_src, offset_src, send_flags, iw_ctx);
+	return post_op(&op, iw_ctx);
 }

@@ -70,7 +70,7 @@ void queue_close(struct queue *queue)
 
 void queue_keep(struct queue *queue, const struct ibv_wc *wc)
 {
-	fifo_push(&queue->kept, wc);
+	*(struct ibv_wc *)fifo_push(&queue->kept) = *wc;
 	queue->failures += wc->status != IBV_WC_SUCCESS;
 }
 
@@ -91,8 +91,7 @@ static int queue_poll(struct conn *conn, enum iw_cq_type type)
 	}
 	if (count) {
 		conn->changes++;
-		if (conn->is_watched)
-			pthread_cond_broadcast(&conn->has_changed);
+		news_tell(&conn->news);
 	}
 	for (int i = 0; i < count; i++) {
 		if (type == IW_SCQ)
@@ -108,7 +107,7 @@ static int queue_poll(struct conn *conn, enum iw_cq_type type)
 /* Threads that want the lock get it. */
 static void make_room(struct conn *conn)
 {
-	if (!atomic_load_explicit(&conn->wanted, memory_order_relaxed))
+	if (!lock_is_wanted(&conn->lock))
 		return;
 	conn_unlock(conn);
 	sched_yield();
@@ -197,7 +196,7 @@ static int watch(struct conn *conn, uint64_t deadline)
 		if (fds[i].revents)
 			take_event(&conn->queues[i]);
 	/* One of the others is the next. */
-	pthread_cond_broadcast(&conn->has_changed);
+	news_tell(&conn->news);
 	return error;
 }
 
@@ -207,10 +206,7 @@ static void follow(struct conn *conn, uint64_t deadline)
 	struct timespec at = {.tv_sec = (time_t)(deadline / 1000000),
 			      .tv_nsec = (long)(deadline % 1000000 * 1000)};
 
-	if (deadline == NEVER)
-		pthread_cond_wait(&conn->has_changed, &conn->lock);
-	else
-		pthread_cond_timedwait(&conn->has_changed, &conn->lock, &at);
+	news_wait(&conn->news, &conn->lock, deadline == NEVER ? NULL : &at);
 }
 
 int queue_wait(struct conn *conn, enum iw_cq_type type, uint64_t deadline)
@@ -252,7 +248,7 @@ static int hand_out(struct queue *queue, int most, struct ibv_wc *out, int *give
 	for (*given = 0; *given < most && queue->kept.count;) {
 		struct ibv_wc *wc = &out[*given];
 
-		fifo_pop(&queue->kept, wc);
+		*wc = *(struct ibv_wc *)fifo_pop(&queue->kept);
 		(*given)++;
 		if (wc->status != IBV_WC_SUCCESS) {
 			queue->failures--;
@@ -276,32 +272,37 @@ static int await(struct conn *conn, enum iw_cq_type type, int most, struct ibv_w
 	return failed ? failed : error;
 }
 
+static int await_until(enum iw_cq_type type, int most, struct ibv_wc *out, uint64_t deadline,
+		       struct iw_ctx_conn *ctx)
+{
+	struct conn *conn;
+	int error, given = 0;
+
+	if (type != IW_SCQ && type != IW_RCQ)
+		return error_say(EINVAL, "there is no such completion queue");
+	if (most < 0 || (most && !out))
+		return error_say(EINVAL, "there is no list for completions");
+	error = conn_of_open(ctx, &conn);
+	if (error)
+		return error;
+	conn_lock(conn);
+	error = await(conn, type, most, out, deadline, &given);
+	ctx->num_wcs[type] = given;
+	conn_unlock(conn);
+	return error;
+}
+
 int await_completions_timeout(enum iw_cq_type cq_type, int num_wcs, struct ibv_wc *wc_list_out,
 			      int timeout_ms, struct iw_ctx_conn *iw_ctx)
 {
-	struct conn *conn;
-	uint64_t deadline;
-	int error, given = 0;
-
-	if (cq_type != IW_SCQ && cq_type != IW_RCQ)
-		return error_return(error_say(EINVAL, "there is no such completion queue"));
-	if (num_wcs < 0 || (num_wcs && !wc_list_out))
-		return error_return(error_say(EINVAL, "there is no list for completions"));
-	error = conn_of_open(iw_ctx, &conn);
-	if (error)
-		return error_return(error);
-	deadline = deadline_in(timeout_ms);
-	conn_lock(conn);
-	error = await(conn, cq_type, num_wcs, wc_list_out, deadline, &given);
-	iw_ctx->num_wcs[cq_type] = given;
-	conn_unlock(conn);
-	return error_return(error);
+	return error_return(
+		await_until(cq_type, num_wcs, wc_list_out, deadline_in(timeout_ms), iw_ctx));
 }
 
 int await_completions(enum iw_cq_type cq_type, int num_wcs, struct ibv_wc *wc_list_out,
 		      struct iw_ctx_conn *iw_ctx)
 {
-	return await_completions_timeout(cq_type, num_wcs, wc_list_out, -1, iw_ctx);
+	return error_return(await_until(cq_type, num_wcs, wc_list_out, NEVER, iw_ctx));
 }
 
 int iw_set_busy_poll(unsigned microseconds, struct iw_ctx_conn *iw_ctx)

@@ -36,7 +36,7 @@ static int post(struct conn *conn, const struct early *receive)
 	if (conn->is_early) {
 		if (fifo_reserve(&conn->recvq.early, 1))
 			return error_of(ENOMEM, "a receive");
-		fifo_push(&conn->recvq.early, receive);
+		*(struct early *)fifo_push(&conn->recvq.early) = *receive;
 	} else {
 		error = post_now(conn, receive);
 	}

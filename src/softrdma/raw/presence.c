@@ -47,9 +47,8 @@ static void keep_asking(struct presence *presence, int fd)
 		close(before); /* asked at the same time: it will see one more than it needs */
 }
 
-static void answer(struct progress_work *work)
+static void answer(struct presence *presence)
 {
-	struct presence *presence = container_of(work, struct presence, work);
 	enum presence_stage stage = PRESENCE_CHOOSING;
 	int fd = atomic_exchange(&presence->asking, -1);
 
@@ -67,10 +66,9 @@ static void answer(struct progress_work *work)
 
 static void ask_again(struct progress_timer *timer)
 {
-	answer(&container_of(timer, struct presence, again)->work);
+	answer(container_of(timer, struct presence, again));
 }
 
-/* Runs in any thread, under the lock of DATA: the answer is left to the progress thread. */
 static void asked(struct progress_source *source, uint32_t events)
 {
 	struct presence *presence = container_of(source, struct presence, source);
@@ -84,18 +82,27 @@ static void asked(struct progress_source *source, uint32_t events)
 		return;
 	}
 	keep_asking(presence, fd);
-	progress_defer(&presence->work);
+	answer(presence);
 }
 
 void presence_init(struct presence *presence, bool (*step_aside)(struct presence *presence))
 {
 	*presence = (struct presence){
-		.source = {.fd = -1, .set = PROGRESS_DATA, .ready = asked},
+		.source = {.fd = -1, .set = PROGRESS_CM, .ready = asked},
 		.step_aside = step_aside,
 		.asking = -1,
 	};
-	progress_work_init(&presence->work, answer);
 	progress_timer_init(&presence->again, PROGRESS_CM, ask_again);
+}
+
+static int watch(struct presence *presence)
+{
+	int error;
+
+	progress_lock(PROGRESS_CM);
+	error = progress_watch(&presence->source, EPOLLIN);
+	progress_unlock(PROGRESS_CM);
+	return error;
 }
 
 static int listen_at(struct presence *presence, const char *name)
@@ -111,7 +118,7 @@ static int listen_at(struct presence *presence, const char *name)
 	if (bind(fd, (struct sockaddr *)&address, len) || listen(fd, 8))
 		error = -errno;
 	else
-		error = progress_watch(&presence->source, EPOLLIN);
+		error = watch(presence);
 	if (error) {
 		close(fd);
 		presence->source.fd = -1;
@@ -140,10 +147,8 @@ void presence_fini(struct presence *presence)
 
 	if (presence->source.fd < 0)
 		return;
-	progress_unwatch(&presence->source);
-	progress_barrier();
 	progress_lock(PROGRESS_CM);
-	progress_cancel(&presence->work);
+	progress_unwatch(&presence->source);
 	progress_timer_cancel(&presence->again);
 	progress_unlock(PROGRESS_CM);
 	close(presence->source.fd);

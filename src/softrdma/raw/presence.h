@@ -19,7 +19,6 @@ enum presence_stage {
 
 struct presence {
 	struct progress_source source; /* listens; fd -1: not shown */
-	struct progress_work work;
 	/*
 	 * Called by the progress thread, under the CM lock, when another one asks. False: not now,
 	 * try again soon.
@@ -31,7 +30,10 @@ struct presence {
 };
 
 void presence_init(struct presence *presence, bool (*step_aside)(struct presence *presence));
-/* Be found from now on. Whoever cannot be found may miss frames: so says the log. */
+/*
+ * Be found from now on. Whoever cannot be found may miss frames: so says the log. The CM's lock is
+ * not held.
+ */
 void presence_show(struct presence *presence, unsigned ifindex, uint32_t qp_num);
 /* No lock is held. */
 void presence_fini(struct presence *presence);

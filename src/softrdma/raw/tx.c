@@ -138,6 +138,17 @@ static void finish_wrong_one(struct raw_qp *raw)
 	rc_send_done(raw->qp, send, send->status ? send->status : IBV_WC_LOC_LEN_ERR);
 }
 
+/* How many have left, or -1. A lone frame of one piece costs less by itself. */
+static int send_batch(int fd, struct batch *batch)
+{
+	const struct msghdr *first = &batch->messages[0].msg_hdr;
+
+	if (batch->num > 1 || first->msg_iovlen != 1)
+		return sendmmsg(fd, batch->messages, batch->num, MSG_DONTWAIT);
+	return send(fd, first->msg_iov->iov_base, first->msg_iov->iov_len, MSG_DONTWAIT) < 0 ? -1
+											     : 1;
+}
+
 bool raw_tx_run(struct raw_qp *raw)
 {
 	struct rc_sendq *sq = &raw->qp->sq;
@@ -155,7 +166,7 @@ bool raw_tx_run(struct raw_qp *raw)
 			any = true;
 			continue;
 		}
-		sent = sendmmsg(raw->tx.source.fd, batch.messages, batch.num, MSG_DONTWAIT);
+		sent = send_batch(raw->tx.source.fd, &batch);
 		if (sent < 0) {
 			if (!refused(raw, errno))
 				return any;

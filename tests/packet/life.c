@@ -238,6 +238,31 @@ static void test_wrong_receives_fail_alone(void **state)
 	end_close(&end);
 }
 
+/* The slots of a ring are as long as frames were when it was made. */
+static void test_a_frame_that_the_ring_cannot_hold_is_too_long(void **state)
+{
+	struct fields large = numbered(1), small = numbered(2);
+	struct ibv_flow *flow;
+	struct ibv_wc wc;
+	struct end end;
+
+	(void)state;
+	if (!back_end_is("ring"))
+		skip();
+	large.payload = 4000;
+	here_run("ip link set " HERE " mtu 1500");
+	end_open(&end, 2);
+	flow = flow_add_port(&end, 5000);
+	here_run("ip link set " HERE " mtu 9000");
+	there_send(there, &large);
+	there_send(there, &small);
+	wc = end_take(end.recv_cq);
+	assert_int_equal(wc.status, IBV_WC_LOC_LEN_ERR);
+	end_expect(&end, &small);
+	flow_remove(flow);
+	end_close(&end);
+}
+
 /* Frames wait for receives, as far as there is room. */
 static void test_frames_wait_for_receives(void **state)
 {
@@ -484,6 +509,7 @@ int main(void)
 		cmocka_unit_test(test_jumbo_frames_arrive_whole),
 		cmocka_unit_test(test_a_frame_is_scattered),
 		cmocka_unit_test(test_wrong_receives_fail_alone),
+		cmocka_unit_test(test_a_frame_that_the_ring_cannot_hold_is_too_long),
 		cmocka_unit_test(test_frames_wait_for_receives),
 		cmocka_unit_test(test_what_finds_no_room_is_counted),
 		cmocka_unit_test(test_no_rule_no_frames),

@@ -6,12 +6,25 @@
 
 #include "../../common/log.h"
 #include "internal.h"
+#include "take.h"
 
 #define NUM_BACK_ENDS 3
 
+typedef const struct raw_rx_ops *const ranking[NUM_BACK_ENDS];
+
 /* The best first. */
-static const struct raw_rx_ops *const back_ends[NUM_BACK_ENDS] = {&raw_rx_xdp, &raw_rx_ring,
-								  &raw_rx_socket};
+static ranking for_hardware = {&raw_rx_xdp, &raw_rx_ring, &raw_rx_socket};
+/*
+ * Frames that are the kernel's buffers from the start are copied once more for XDP, which wants
+ * more room ahead of them: a ring has them sooner.
+ */
+static ranking for_virtual = {&raw_rx_ring, &raw_rx_xdp, &raw_rx_socket};
+
+/* A ring that could not take frames away would only copy them. */
+static const struct raw_rx_ops *const *rank(const struct raw_interface *iface)
+{
+	return iface->is_virtual && take_is_possible(iface) ? for_virtual : for_hardware;
+}
 
 bool raw_suits_xdp(const struct raw_interface *iface, const struct raw_rules *rules)
 {
@@ -34,8 +47,8 @@ static int read_wish(const struct raw_rx_ops **wish)
 	if (!name || !*name)
 		return 0;
 	for (unsigned i = 0; i < NUM_BACK_ENDS; i++)
-		if (!strcmp(name, back_ends[i]->name))
-			*wish = back_ends[i];
+		if (!strcmp(name, for_hardware[i]->name))
+			*wish = for_hardware[i];
 	if (*wish)
 		return 0;
 	log_error("SOFTRDMA_RAW=%s: there are xdp, ring and socket", name);
@@ -45,6 +58,7 @@ static int read_wish(const struct raw_rx_ops **wish)
 int raw_choose_rx(struct raw_qp *raw, const struct raw_rules *rules, bool alone, struct raw_rx **rx)
 {
 	bool may_use_xdp = alone && raw_suits_xdp(&raw->iface, rules);
+	const struct raw_rx_ops *const *back_ends = rank(&raw->iface);
 	const struct raw_rx_ops *wish;
 	int error = read_wish(&wish);
 

@@ -163,11 +163,12 @@ void packet_close(struct packet_socket *packet)
 	free(packet->unfiltered.rules);
 }
 
-bool packet_deliver(struct packet_socket *packet, void *data, uint32_t len,
+bool packet_deliver(struct packet_socket *packet, void *data, uint32_t len, uint32_t whole,
 		    const struct raw_tag *tag)
 {
 	const struct iovec piece = {.iov_base = data, .iov_len = len};
-	const struct raw_frame frame = {.pieces = &piece, .num = 1, .len = len, .tag = *tag};
+	const struct raw_frame frame = {
+		.pieces = &piece, .num = 1, .len = whole, .is_cut = len < whole, .tag = *tag};
 
 	if (packet->unfiltered.num) {
 		union raw_key key;

@@ -26,10 +26,10 @@ void packet_let_go(struct raw_rx *rx);
 void packet_close(struct packet_socket *packet);
 
 /*
- * Deliver one frame that lies at @data in one piece, unless it is not wanted. False: no receive is
- * posted.
+ * Deliver one frame of @whole bytes, of which the first @len lie at @data, unless it is not wanted.
+ * False: no receive is posted.
  */
-bool packet_deliver(struct packet_socket *packet, void *data, uint32_t len,
+bool packet_deliver(struct packet_socket *packet, void *data, uint32_t len, uint32_t whole,
 		    const struct raw_tag *tag);
 
 #endif

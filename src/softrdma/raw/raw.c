@@ -104,7 +104,7 @@ bool raw_deliver(struct raw_qp *raw, const struct raw_frame *frame)
 		raw->starved = true;
 		return false;
 	}
-	if (arrival.length > recv->length) {
+	if (frame->is_cut || arrival.length > recv->length) {
 		arrival.status = IBV_WC_LOC_LEN_ERR;
 		arrival.length = 0;
 	} else if (tagged) {

@@ -64,7 +64,8 @@ extern const struct raw_rx_ops raw_rx_socket;
 struct raw_frame {
 	const struct iovec *pieces;
 	unsigned num;
-	uint32_t len;       /* of all pieces */
+	uint32_t len;       /* of all pieces, and of what is missing if it is cut */
+	bool is_cut;        /* it was longer than the back end can hold */
 	struct raw_tag tag; /* to be put back */
 };
 

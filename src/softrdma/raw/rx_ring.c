@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Receiving from a ring of blocks that the kernel fills (TPACKET_V3): no system call per frame. The
- * kernel owns a block until it says TP_STATUS_USER, then this side does until it says
- * TP_STATUS_KERNEL. A block that is not full is handed over after a millisecond.
+ * Receiving from a ring of slots, a frame each, that the kernel fills (TPACKET_V2): no system call
+ * per frame, and each is there as soon as it has come. The kernel owns a slot until it says
+ * TP_STATUS_USER, then this side does until it says TP_STATUS_KERNEL.
  */
 #include <errno.h>
+#include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -14,69 +15,51 @@
 #include "internal.h"
 #include "packet.h"
 
-/*
- * Many small blocks: behind a reader that stops they are handed over by the clock, not when they
- * are full, so their number is how long it may stop.
- */
-#define LEAST_BLOCK_BYTES (16 << 10)
-#define RING_BYTES        (32 << 20)
-#define LEAST_BLOCKS      16
-#define BLOCK_OVERHEAD    256  /* its head, and that of a frame */
-#define FRAME_BYTES       2048 /* of no meaning in version 3, but asked for */
-#define HAND_OVER_MS      1
+#define MOST_SLOTS   16384
+#define MOST_BYTES   (64 << 20)  /* jumbo frames have fewer slots */
+#define BLOCK_BYTES  (256 << 10) /* what the kernel takes its memory in; slots do not cross them */
+#define LEAST_BLOCKS 2
+#define FRAME_AT     128 /* in a slot, behind what the kernel says of it */
+#define FRAME_EXTRA  22  /* an Ethernet header and two tags */
+#define CACHE_LINE   64
 
 struct rx_ring {
 	struct packet_socket packet;
 	char *blocks;
-	unsigned block_bytes;
 	unsigned num_blocks;
-	unsigned block; /* at hand */
-	/* In the block at hand: frames left, and the next one. */
-	unsigned left;
-	struct tpacket3_hdr *next;
+	unsigned slot_bytes;
+	unsigned slots_per_block;
+	/* The slot at hand. */
+	unsigned block, slot;
 };
 
-static struct tpacket_hdr_v1 *head_of(const struct rx_ring *rx)
+static struct tpacket2_hdr *frame_at_hand(const struct rx_ring *rx)
 {
-	struct tpacket_block_desc *desc =
-		(void *)(rx->blocks + (size_t)rx->block * rx->block_bytes);
-
-	return &desc->hdr.bh1;
+	return (void *)(rx->blocks + (size_t)rx->block * BLOCK_BYTES +
+			(size_t)rx->slot * rx->slot_bytes);
 }
 
-static _Atomic(uint32_t) *status_of(struct tpacket_hdr_v1 *head)
+static _Atomic(uint32_t) *status_of(struct tpacket2_hdr *frame)
 {
-	return (_Atomic(uint32_t) *)&head->block_status;
+	return (_Atomic(uint32_t) *)&frame->tp_status;
 }
 
-/* Begin the block at hand, if it is ours and has frames. */
-static bool open_block(struct rx_ring *rx)
+static void next_slot(struct rx_ring *rx)
 {
-	struct tpacket_hdr_v1 *head = head_of(rx);
-
-	if (!(atomic_load_explicit(status_of(head), memory_order_acquire) & TP_STATUS_USER))
-		return false;
-	rx->left = head->num_pkts;
-	rx->next = (void *)((char *)head - offsetof(struct tpacket_block_desc, hdr) +
-			    head->offset_to_first_pkt);
-	return true;
+	if (++rx->slot < rx->slots_per_block)
+		return;
+	rx->slot = 0;
+	if (++rx->block == rx->num_blocks)
+		rx->block = 0;
 }
 
-static void give_back_block(struct rx_ring *rx)
+static struct raw_tag tag_of(const struct tpacket2_hdr *frame, uint32_t status)
 {
-	atomic_store_explicit(status_of(head_of(rx)), TP_STATUS_KERNEL, memory_order_release);
-	rx->next = NULL;
-	rx->block = (rx->block + 1) % rx->num_blocks;
-}
-
-static struct raw_tag tag_of(const struct tpacket3_hdr *frame)
-{
-	struct raw_tag tag = {.is_there = frame->tp_status & TP_STATUS_VLAN_VALID};
+	struct raw_tag tag = {.is_there = status & TP_STATUS_VLAN_VALID};
 
 	if (tag.is_there) {
-		tag.tci = (uint16_t)frame->hv1.tp_vlan_tci;
-		tag.tpid = frame->tp_status & TP_STATUS_VLAN_TPID_VALID ? frame->hv1.tp_vlan_tpid
-									: 0x8100;
+		tag.tci = frame->tp_vlan_tci;
+		tag.tpid = status & TP_STATUS_VLAN_TPID_VALID ? frame->tp_vlan_tpid : 0x8100;
 	}
 	return tag;
 }
@@ -84,33 +67,28 @@ static struct raw_tag tag_of(const struct tpacket3_hdr *frame)
 static unsigned receive(struct raw_rx *base, unsigned budget)
 {
 	struct rx_ring *rx = container_of(base, struct rx_ring, packet.rx);
-	unsigned count = 0;
+	unsigned count;
 
-	while (count < budget && (rx->next || open_block(rx))) {
-		struct tpacket3_hdr *frame = rx->next;
+	for (count = 0; count < budget; count++) {
+		struct tpacket2_hdr *frame = frame_at_hand(rx);
+		uint32_t status = atomic_load_explicit(status_of(frame), memory_order_acquire);
 		struct raw_tag tag;
 
-		if (!rx->left) {
-			give_back_block(rx);
-			continue;
-		}
-		tag = tag_of(frame);
-		if (!packet_deliver(&rx->packet, (char *)frame + frame->tp_mac, frame->tp_snaplen,
-				    &tag))
+		if (!(status & TP_STATUS_USER))
 			break;
-		count++;
-		rx->left--;
-		rx->next = (void *)((char *)frame + frame->tp_next_offset);
+		tag = tag_of(frame, status);
+		if (!packet_deliver(&rx->packet, (char *)frame + frame->tp_mac, frame->tp_snaplen,
+				    frame->tp_len, &tag))
+			break;
+		atomic_store_explicit(status_of(frame), TP_STATUS_KERNEL, memory_order_release);
+		next_slot(rx);
 	}
-	/* The kernel may need it soon. */
-	if (rx->next && !rx->left)
-		give_back_block(rx);
 	return count;
 }
 
 static uint64_t read_drops(struct raw_rx *base)
 {
-	struct tpacket_stats_v3 stats;
+	struct tpacket_stats stats;
 	socklen_t len = sizeof(stats);
 
 	if (getsockopt(base->source.fd, SOL_PACKET, PACKET_STATISTICS, &stats, &len))
@@ -118,43 +96,58 @@ static uint64_t read_drops(struct raw_rx *base)
 	return stats.tp_drops;
 }
 
-static int map_ring(struct rx_ring *rx, const struct raw_interface *iface)
+static int ask_for_blocks(struct rx_ring *rx)
 {
-	const int version = TPACKET_V3, fd = rx->packet.rx.source.fd;
+	unsigned num = MOST_SLOTS / rx->slots_per_block;
 	int error = -ENOMEM;
 
-	if (setsockopt(fd, SOL_PACKET, PACKET_VERSION, &version, sizeof(version)))
-		return -errno;
-	/* Two frames at least: the rest of a block that a frame does not fit into is lost. */
-	rx->block_bytes = LEAST_BLOCK_BYTES;
-	while (rx->block_bytes < 2 * (iface->mtu + BLOCK_OVERHEAD))
-		rx->block_bytes *= 2;
-	for (unsigned num = RING_BYTES / rx->block_bytes; num >= LEAST_BLOCKS; num /= 2) {
-		struct tpacket_req3 request = {
-			.tp_block_size = rx->block_bytes,
+	if (num > MOST_BYTES / BLOCK_BYTES)
+		num = MOST_BYTES / BLOCK_BYTES;
+	for (; num >= LEAST_BLOCKS && error == -ENOMEM; num /= 2) {
+		struct tpacket_req request = {
+			.tp_block_size = BLOCK_BYTES,
 			.tp_block_nr = num,
-			.tp_frame_size = FRAME_BYTES,
-			.tp_frame_nr = num * (rx->block_bytes / FRAME_BYTES),
-			.tp_retire_blk_tov = HAND_OVER_MS,
+			.tp_frame_size = rx->slot_bytes,
+			.tp_frame_nr = num * rx->slots_per_block,
 		};
 
 		rx->num_blocks = num;
-		error = setsockopt(fd, SOL_PACKET, PACKET_RX_RING, &request, sizeof(request))
+		error = setsockopt(rx->packet.rx.source.fd, SOL_PACKET, PACKET_RX_RING, &request,
+				   sizeof(request))
 				? -errno
 				: 0;
-		if (error != -ENOMEM)
-			break;
 	}
+	return error;
+}
+
+static int map_ring(struct rx_ring *rx, const struct raw_interface *iface)
+{
+	/* Its head, an address and an Ethernet header come first, in steps of the alignment. */
+	const unsigned reserve =
+		FRAME_AT + ETH_HLEN - TPACKET_ALIGN(TPACKET2_HDRLEN + TPACKET_ALIGNMENT);
+	const int version = TPACKET_V2, fd = rx->packet.rx.source.fd;
+	int error;
+
+	/* Frames that begin with a cache line are copied faster. */
+	if (setsockopt(fd, SOL_PACKET, PACKET_VERSION, &version, sizeof(version)) ||
+	    setsockopt(fd, SOL_PACKET, PACKET_RESERVE, &reserve, sizeof(reserve)))
+		return -errno;
+	rx->slot_bytes =
+		(FRAME_AT + iface->mtu + FRAME_EXTRA + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+	if (rx->slot_bytes > BLOCK_BYTES)
+		return -EMSGSIZE;
+	rx->slots_per_block = BLOCK_BYTES / rx->slot_bytes;
+	error = ask_for_blocks(rx);
 	if (error)
 		return error;
-	rx->blocks = mmap(NULL, (size_t)rx->num_blocks * rx->block_bytes, PROT_READ | PROT_WRITE,
+	rx->blocks = mmap(NULL, (size_t)rx->num_blocks * BLOCK_BYTES, PROT_READ | PROT_WRITE,
 			  MAP_SHARED, fd, 0);
 	if (rx->blocks == MAP_FAILED) {
 		rx->blocks = NULL;
 		return -errno;
 	}
 	/* A child that has the mapping would keep the socket. */
-	madvise(rx->blocks, (size_t)rx->num_blocks * rx->block_bytes, MADV_DONTFORK);
+	madvise(rx->blocks, (size_t)rx->num_blocks * BLOCK_BYTES, MADV_DONTFORK);
 	return 0;
 }
 
@@ -163,7 +156,7 @@ static void rx_ring_close(struct raw_rx *base)
 	struct rx_ring *rx = container_of(base, struct rx_ring, packet.rx);
 
 	if (rx->blocks)
-		munmap(rx->blocks, (size_t)rx->num_blocks * rx->block_bytes);
+		munmap(rx->blocks, (size_t)rx->num_blocks * BLOCK_BYTES);
 	packet_close(&rx->packet);
 	free(rx);
 }

@@ -71,12 +71,13 @@ static unsigned receive(struct raw_rx *base, unsigned budget)
 
 	while (count < budget) {
 		struct raw_tag tag;
+		uint32_t len;
 
 		if (rx->next == rx->num && !fetch(rx))
 			break;
 		tag = tag_of(&rx->messages[rx->next].msg_hdr);
-		if (!packet_deliver(&rx->packet, rx->frames[rx->next],
-				    rx->messages[rx->next].msg_len, &tag))
+		len = rx->messages[rx->next].msg_len;
+		if (!packet_deliver(&rx->packet, rx->frames[rx->next], len, len, &tag))
 			break;
 		rx->next++;
 		count++;

@@ -10,6 +10,21 @@
 #include "../../common/log.h"
 #include "bpf.h"
 
+bool take_is_possible(const struct raw_interface *iface)
+{
+	/* Of a version of IP that there is not: it takes nothing. */
+	const struct raw_rule nothing = {.value.ip_version = 0xff, .mask.ip_version = 0xff};
+	int program = bpf_load_filter(FILTER_TCX, &nothing, 1, -1), link = -1;
+
+	if (program >= 0) {
+		link = bpf_link(program, iface->index, FILTER_TCX, 0);
+		close(program);
+	}
+	if (link >= 0)
+		close(link);
+	return link >= 0;
+}
+
 void take_init(struct raw_take *take)
 {
 	take->link = -1;

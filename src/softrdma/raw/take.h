@@ -12,6 +12,9 @@ struct raw_take {
 	int link; /* -1: nothing is taken away */
 };
 
+/* Whether frames of the interface could be taken away: by the kernel's age, and by right. */
+bool take_is_possible(const struct raw_interface *iface);
+
 void take_init(struct raw_take *take);
 /* What cannot be taken away is delivered as a copy, and the log says so, once. */
 void take_set_rules(struct raw_take *take, const struct raw_interface *iface,

@@ -21,7 +21,7 @@
 
 #define TICK_NS      100000  /* how long the thread trusts that a poller comes back, at first */
 #define KICK_NS      50000   /* and that one who posts comes back to send what it gathers */
-#define LONG_TICK_NS 4000000 /* and at most */
+#define LONG_TICK_NS 2000000 /* and at most */
 #define PATIENT_TICKS                                                                              \
 	2 /* nobody polls, or data lies unread, at so many in a row: the thread drives */
 #define MISSES_TO_YIELD 256 /* empty polls in a row, while the thread watches: somebody spins */

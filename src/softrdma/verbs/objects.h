@@ -87,10 +87,21 @@ struct rc_region {
 	struct rc_region *next; /* in the table */
 };
 
+/* A region as it was seen last: a queue's pieces mostly lie in the one of before. All zero: none.
+ */
+struct region_sight {
+	unsigned version; /* of the table */
+	uint32_t key;
+	uint64_t iova, length;
+	unsigned access;
+};
+
 /*
  * Check a local scatter/gather list: every key known here, of @pd, within bounds and with @access.
+ * @last belongs to a queue, whose lock is held, and is for this @pd alone.
  */
-bool region_covers(struct ibv_pd *pd, const struct ibv_sge *sge, unsigned num_sge, unsigned access);
+bool region_covers(struct region_sight *last, struct ibv_pd *pd, const struct ibv_sge *sge,
+		   unsigned num_sge, unsigned access);
 
 /* ---- completions ---- */
 
@@ -192,6 +203,7 @@ struct recvq {
 	uint32_t max_sge;
 	uint32_t stride;
 	uint8_t *slots;
+	struct region_sight region;
 };
 
 int recvq_init(struct recvq *queue, uint32_t depth, uint32_t max_sge);
@@ -240,6 +252,7 @@ struct soft_qp {
 	bool sq_sig_all;
 	struct ibv_qp_attr attr;
 	struct recvq rq;
+	struct region_sight send_region;
 	struct soft_cq *send_cq, *recv_cq;
 	struct cq_use send_use, recv_use;
 	struct soft_srq *srq;

@@ -52,12 +52,13 @@ static uint64_t total_length(const struct ibv_sge *sge, int num_sge)
 }
 
 /* In strict mode, as hardware: a read goes into one piece, whose key grants remote writes. */
-static bool may_read_strictly(const struct soft_qp *qp, const struct rc_send *send)
+static bool may_read_strictly(struct soft_qp *qp, const struct rc_send *send)
 {
 	if (send->num_sge > 1)
 		log_error("strict: QP 0x%x: a READ into %u pieces; iWARP hardware takes one",
 			  qp->rc.qp_num, send->num_sge);
-	else if (!region_covers(qp->qp.pd, send->sge, send->num_sge, IBV_ACCESS_REMOTE_WRITE))
+	else if (!region_covers(&qp->send_region, qp->qp.pd, send->sge, send->num_sge,
+				IBV_ACCESS_REMOTE_WRITE))
 		log_error("strict: QP 0x%x: the sink of a READ lacks IBV_ACCESS_REMOTE_WRITE",
 			  qp->rc.qp_num);
 	else
@@ -65,9 +66,9 @@ static bool may_read_strictly(const struct soft_qp *qp, const struct rc_send *se
 	return false;
 }
 
-static bool may_use_pieces(const struct soft_qp *qp, const struct rc_send *send)
+static bool may_use_pieces(struct soft_qp *qp, const struct rc_send *send)
 {
-	if (!region_covers(qp->qp.pd, send->sge, send->num_sge,
+	if (!region_covers(&qp->send_region, qp->qp.pd, send->sge, send->num_sge,
 			   rule_of(send->opcode)->local_access))
 		return false;
 	return !is_strict() || send->opcode != IBV_WR_RDMA_READ || may_read_strictly(qp, send);

@@ -13,6 +13,7 @@ int recvq_init(struct recvq *queue, uint32_t depth, uint32_t max_sge)
 	while (size < depth)
 		size <<= 1;
 	queue->head = queue->tail = 0;
+	queue->region = (struct region_sight){0};
 	queue->mask = size - 1;
 	queue->depth = depth;
 	queue->max_sge = max_sge;
@@ -46,9 +47,9 @@ int recvq_post(struct recvq *queue, struct ibv_pd *pd, const struct ibv_recv_wr 
 	slot->wr_id = wr->wr_id;
 	slot->num_sge = (uint8_t)wr->num_sge;
 	slot->length = length > SOFT_MAX_MSG ? SOFT_MAX_MSG : (uint32_t)length;
-	slot->status = region_covers(pd, wr->sg_list, slot->num_sge, IBV_ACCESS_LOCAL_WRITE)
-			       ? IBV_WC_SUCCESS
-			       : IBV_WC_LOC_PROT_ERR;
+	slot->status = IBV_WC_SUCCESS;
+	if (!region_covers(&queue->region, pd, wr->sg_list, slot->num_sge, IBV_ACCESS_LOCAL_WRITE))
+		slot->status = IBV_WC_LOC_PROT_ERR;
 	if (wr->num_sge)
 		memcpy(slot->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(*wr->sg_list));
 	queue->tail++;

@@ -16,6 +16,7 @@ static struct {
 	struct rc_region **buckets;
 	uint32_t size; /* a power of two */
 	uint32_t count;
+	atomic_uint version; /* another one when a region is gone */
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Where the link to the region of this key is, or would be. The table must have buckets. */
@@ -176,6 +177,7 @@ int soft_ibv_dereg_mr(struct ibv_mr *mr)
 	pthread_mutex_lock(&table.lock);
 	*place_of(mr->rkey) = region->next;
 	table.count--;
+	atomic_fetch_add(&table.version, 1);
 	shown = regions_remove(mr->rkey) || region->invalidated;
 	pthread_mutex_unlock(&table.lock);
 	if (shown)
@@ -188,29 +190,54 @@ int soft_ibv_dereg_mr(struct ibv_mr *mr)
 	return 0;
 }
 
-/* Whether the region holds [addr, addr + len); the table's lock is held. */
-static bool has_range(const struct rc_region *region, uint64_t addr, uint64_t len)
+/* Whether @length bytes from @iova on hold [addr, addr + len). */
+static bool has_range(uint64_t iova, uint64_t length, uint64_t addr, uint64_t len)
 {
-	return addr >= region->iova && len <= region->mr.length &&
-	       addr - region->iova <= region->mr.length - len;
+	return addr >= iova && len <= length && addr - iova <= length - len;
 }
 
-bool region_covers(struct ibv_pd *pd, const struct ibv_sge *sge, unsigned num_sge, unsigned access)
+static bool sight_covers(const struct region_sight *sight, const struct ibv_sge *sge,
+			 unsigned access)
 {
-	bool good = true;
+	return sight->key == sge->lkey && (sight->access & access) == access &&
+	       has_range(sight->iova, sight->length, sge->addr, sge->length);
+}
 
+static bool is_recent(const struct region_sight *sight)
+{
+	return sight->version == atomic_load_explicit(&table.version, memory_order_acquire);
+}
+
+/* Look at the region of @key anew, if there is one and it is of @pd. */
+static void look_at(struct region_sight *sight, const struct ibv_pd *pd, uint32_t key)
+{
+	const struct rc_region *region;
+
+	*sight = (struct region_sight){0};
 	pthread_mutex_lock(&table.lock);
-	for (unsigned i = 0; i < num_sge && good; i++) {
-		const struct rc_region *region;
-
-		if (!sge[i].length)
-			continue;
-		region = find(sge[i].lkey);
-		good = region && region->mr.pd == pd && (region->access & access) == access &&
-		       has_range(region, sge[i].addr, sge[i].length);
-	}
+	region = find(key);
+	if (region && region->mr.pd == pd)
+		*sight = (struct region_sight){
+			.version = atomic_load(&table.version),
+			.key = key,
+			.iova = region->iova,
+			.length = region->mr.length,
+			.access = region->access,
+		};
 	pthread_mutex_unlock(&table.lock);
-	return good;
+}
+
+bool region_covers(struct region_sight *last, struct ibv_pd *pd, const struct ibv_sge *sge,
+		   unsigned num_sge, unsigned access)
+{
+	for (unsigned i = 0; i < num_sge; i++) {
+		if (!sge[i].length || (sight_covers(last, &sge[i], access) && is_recent(last)))
+			continue;
+		look_at(last, pd, sge[i].lkey);
+		if (!sight_covers(last, &sge[i], access))
+			return false;
+	}
+	return true;
 }
 
 struct rc_region *rc_region_get(struct rc_qp *qp, uint32_t key, uint64_t addr, uint64_t len,
@@ -226,7 +253,7 @@ struct rc_region *rc_region_get(struct rc_qp *qp, uint32_t key, uint64_t addr, u
 		*fault = RC_FAULT_PD;
 	else if (addr + len < addr)
 		*fault = RC_FAULT_WRAP;
-	else if (!has_range(region, addr, len))
+	else if (!has_range(region->iova, region->mr.length, addr, len))
 		*fault = RC_FAULT_BOUNDS;
 	else if ((region->access & access) != access)
 		*fault = RC_FAULT_ACCESS;

@@ -12,7 +12,7 @@
 
 #define RUNS_AT_ONCE 8
 
-/* Is there something to go on with that no bell will ring for? */
+/* Is there something to go on with that no bell will ring for; apart from what the ring has? */
 static bool is_unfinished(const struct shm_conn *conn)
 {
 	return shm_rx_is_unfinished(conn) || shm_tx_is_unfinished(conn);
@@ -263,7 +263,8 @@ static void recv_expired(struct progress_timer *timer)
 /* Where nobody may come back to go on, somebody must. */
 static void see_to_the_rest(struct shm_conn *conn)
 {
-	if (conn_is_attached(conn) && is_unfinished(conn) && !progress_is_lent(&conn->source))
+	if (conn_is_attached(conn) && !progress_is_lent(&conn->source) &&
+	    (is_unfinished(conn) || shm_rx_is_waiting(conn)))
 		progress_again(&conn->source);
 }
 
@@ -279,7 +280,7 @@ static void op_send(struct rc_qp *qp)
 static bool op_drive(struct rc_qp *qp)
 {
 	struct shm_conn *conn = qp->conn;
-	bool any = shm_rx_run(conn);
+	bool any = shm_rx_poll(conn);
 
 	if (conn_is_attached(conn) && conn->tx.open)
 		progress_looked(&conn->source, any);

@@ -59,6 +59,8 @@ struct rx {
 	uint32_t read_done;   /* bytes of the answer to our oldest read */
 	struct ref ref;
 	bool served; /* a one-sided request was: the peer may want to know that it is through */
+	uint8_t run; /* entries that a poller takes at once: more while they come one after another
+		      */
 
 	struct list stash; /* entries that wait for a receive, in order */
 	size_t stash_bytes;
@@ -178,8 +180,15 @@ void shm_rx_init(struct shm_conn *conn);
 void shm_rx_fini(struct shm_conn *conn);
 /* Deal with what the ring has, within a budget. Whether anything was. May end the connection. */
 bool shm_rx_run(struct shm_conn *conn);
-/* There is something to go on with that no bell will ring for. */
+/*
+ * The same for a poller, who wants the first message before the last: looking for what is behind it
+ * means to wait for a line that the peer has just written.
+ */
+bool shm_rx_poll(struct shm_conn *conn);
+/* There is something to go on with that no bell will ring for; apart from what the ring has. */
 bool shm_rx_is_unfinished(const struct shm_conn *conn);
+/* There is something in the ring that could be dealt with. */
+bool shm_rx_is_waiting(const struct shm_conn *conn);
 /* Is nothing half done? */
 bool shm_rx_is_whole(const struct shm_conn *conn);
 

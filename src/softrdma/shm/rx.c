@@ -11,6 +11,7 @@
 #include "conn.h"
 
 #define ENTRIES_AT_ONCE 16 /* then others have their turn */
+#define LOOKS           8
 #define PUBLISH_CELLS   (RING_CELLS / 4)
 
 /* The largest entry, the pad before it and the free cell behind it fit what may be unpublished. */
@@ -432,14 +433,12 @@ static enum outcome step(struct shm_conn *conn)
 	return step_ring(conn);
 }
 
-bool shm_rx_run(struct shm_conn *conn)
+static bool run(struct shm_conn *conn, int most)
 {
 	enum outcome outcome = GO_ON;
 	bool any = false;
 
-	if (!conn->tx.open)
-		return false;
-	for (int i = 0; i < ENTRIES_AT_ONCE; i++) {
+	for (int i = 0; i < most; i++) {
 		outcome = step(conn);
 		if (outcome == ENDED)
 			return true;
@@ -452,14 +451,39 @@ bool shm_rx_run(struct shm_conn *conn)
 	return any;
 }
 
+bool shm_rx_run(struct shm_conn *conn)
+{
+	return conn->tx.open && run(conn, ENTRIES_AT_ONCE);
+}
+
+bool shm_rx_poll(struct shm_conn *conn)
+{
+	struct rx *rx = &conn->rx;
+
+	if (!conn->tx.open)
+		return false;
+	/* Somebody who looks again and again: from here the way to the next look is shorter. */
+	for (int i = 0; i < LOOKS && ring_is_empty(&rx->ring) && !shm_rx_is_unfinished(conn); i++)
+		continue;
+	if (!run(conn, rx->run + 1)) {
+		rx->run = 0;
+		return false;
+	}
+	if (rx->run < ENTRIES_AT_ONCE - 1)
+		rx->run = (uint8_t)(2 * rx->run + 1);
+	return true;
+}
+
 bool shm_rx_is_unfinished(const struct shm_conn *conn)
 {
 	const struct rx *rx = &conn->rx;
 
-	if (!conn->tx.open)
-		return false;
-	return rx->ref.active || (!list_is_empty(&rx->stash) && !rx->starved) ||
-	       (!rx->blocked && !ring_is_empty(&rx->ring));
+	return rx->ref.active || (!list_is_empty(&rx->stash) && !rx->starved);
+}
+
+bool shm_rx_is_waiting(const struct shm_conn *conn)
+{
+	return conn->tx.open && !conn->rx.blocked && !ring_is_empty(&conn->rx.ring);
 }
 
 bool shm_rx_is_whole(const struct shm_conn *conn)

@@ -168,8 +168,35 @@ static uint64_t stamp_now(void)
 	return batch.stamp;
 }
 
+static bool is_filled(const struct soft_cq *cq)
+{
+	return atomic_load_explicit(&cq->filled, memory_order_relaxed);
+}
+
+/*
+ * The poll of this thread that has found nothing and looks for something itself. What it makes is
+ * handed to it without the detour by the ring, if nothing is in there: the completions of a queue
+ * pair keep their order, as whoever pushes holds its lock.
+ */
+static __thread struct {
+	const struct soft_cq *cq;
+	struct ibv_wc *wc;
+	int room, count;
+} poll_at_hand __attribute__((tls_model("initial-exec")));
+
+static bool hand_over(const struct soft_cq *cq, const struct ibv_wc *wc)
+{
+	if (poll_at_hand.cq != cq || poll_at_hand.count == poll_at_hand.room || is_filled(cq) ||
+	    atomic_load_explicit(&cq->armed, memory_order_relaxed) != CQ_QUIET)
+		return false;
+	poll_at_hand.wc[poll_at_hand.count++] = *wc;
+	return true;
+}
+
 void cq_push(struct soft_cq *cq, const struct ibv_wc *wc, bool solicited)
 {
+	if (hand_over(cq, wc))
+		return;
 	pthread_mutex_lock(&cq->lock);
 	if (cq->tail - cq->head == cq->size) {
 		report_overrun(cq);
@@ -191,9 +218,10 @@ void cq_push(struct soft_cq *cq, const struct ibv_wc *wc, bool solicited)
 	pthread_mutex_unlock(&cq->lock);
 }
 
-static bool is_filled(const struct soft_cq *cq)
+/* Is there a completion for the poll that looks? */
+static bool has_found(const struct soft_cq *cq)
 {
-	return atomic_load_explicit(&cq->filled, memory_order_relaxed);
+	return is_filled(cq) || (poll_at_hand.cq == cq && poll_at_hand.count);
 }
 
 /* The lock is held. */
@@ -348,7 +376,7 @@ static bool drive_hot(struct soft_cq *cq, bool *cold)
 	if (pthread_mutex_trylock(&cq->drive_lock))
 		return false; /* another poller of this CQ is at it */
 	*cold = true;
-	for (unsigned i = 0; i < CQ_HOT && !is_filled(cq); i++) {
+	for (unsigned i = 0; i < CQ_HOT && !has_found(cq); i++) {
 		if (!cq->hot[i])
 			continue;
 		*cold = false;
@@ -366,7 +394,9 @@ static bool drive_hot(struct soft_cq *cq, bool *cold)
 /* Somebody polls: what was held back leaves now. Whether there was any; *@turn counts polls. */
 static bool note_poll(struct soft_cq *cq, unsigned *turn)
 {
-	*turn = atomic_fetch_add_explicit(&cq->polls, 1, memory_order_relaxed);
+	/* One that is lost between two threads is no loss. */
+	*turn = atomic_load_explicit(&cq->polls, memory_order_relaxed);
+	atomic_store_explicit(&cq->polls, *turn + 1, memory_order_relaxed);
 	if (!atomic_load_explicit(&cq->unflushed, memory_order_relaxed))
 		return false;
 	atomic_store(&cq->unflushed, false);
@@ -406,6 +436,12 @@ int soft_poll_cq(struct ibv_cq *ibcq, int num, struct ibv_wc *wc)
 		progress_found(hit, turn);
 		return count;
 	}
+	poll_at_hand.cq = cq;
+	poll_at_hand.wc = wc;
+	poll_at_hand.room = num;
+	poll_at_hand.count = 0;
 	drive(cq, hit, turn);
-	return pop(cq, num, wc);
+	poll_at_hand.cq = NULL;
+	count = poll_at_hand.count;
+	return count + pop(cq, num - count, wc + count);
 }

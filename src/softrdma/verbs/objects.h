@@ -122,6 +122,8 @@ struct cqe {
 	uint64_t stamp; /* CLOCK_MONOTONIC in ns, if the CQ is stamped */
 };
 
+enum cq_arming { CQ_QUIET, CQ_ARMED_SOLICITED, CQ_ARMED };
+
 struct soft_cq {
 	union {
 		struct ibv_cq cq;
@@ -135,7 +137,7 @@ struct soft_cq {
 	atomic_bool filled;  /* the ring is not empty; read without the lock as a hint */
 	uint32_t size;
 	uint32_t mask;
-	enum { CQ_QUIET, CQ_ARMED_SOLICITED, CQ_ARMED } armed;
+	_Atomic(enum cq_arming) armed; /* read without the lock as a hint */
 	bool overrun;
 	unsigned events_queued; /* on the channel, not fetched; under the channel's lock */
 	unsigned events_taken;  /* fetched; under lock */

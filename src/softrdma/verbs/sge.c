@@ -35,7 +35,15 @@ void rc_sge_scatter(const struct ibv_sge *sge, unsigned num_sge, uint64_t offset
 	struct iovec iov[RC_MAX_SGE];
 	const char *from = data;
 	size_t bytes;
-	int count = rc_sge_slice(sge, num_sge, offset, len, iov, RC_MAX_SGE, &bytes);
+	int count;
+
+	if (!len)
+		return;     /* and there may be no data at all */
+	if (num_sge == 1) { /* mostly */
+		memcpy((char *)(uintptr_t)sge->addr + offset, data, len);
+		return;
+	}
+	count = rc_sge_slice(sge, num_sge, offset, len, iov, RC_MAX_SGE, &bytes);
 
 	for (int i = 0; i < count; i++) {
 		memcpy(iov[i].iov_base, from, iov[i].iov_len);
@@ -49,7 +57,15 @@ void rc_sge_gather(const struct ibv_sge *sge, unsigned num_sge, uint64_t offset,
 	struct iovec iov[RC_MAX_SGE];
 	char *to = data;
 	size_t bytes;
-	int count = rc_sge_slice(sge, num_sge, offset, len, iov, RC_MAX_SGE, &bytes);
+	int count;
+
+	if (!len)
+		return;
+	if (num_sge == 1) {
+		memcpy(data, (const char *)(uintptr_t)sge->addr + offset, len);
+		return;
+	}
+	count = rc_sge_slice(sge, num_sge, offset, len, iov, RC_MAX_SGE, &bytes);
 
 	for (int i = 0; i < count; i++) {
 		memcpy(to, iov[i].iov_base, iov[i].iov_len);

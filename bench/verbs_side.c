@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define RESOLVE_MS 2000
 #define BACKLOG    128
@@ -49,10 +50,14 @@ static void expect_and_ack(struct side *side, enum rdma_cm_event_type type)
 
 static void make_memory(struct side *side)
 {
-	size_t page = 4096, size = side->options->buffers * side->options->size;
+	/* Large pages where there are any, as UCX takes them: single copies go page by page. */
+	size_t page = 2u << 20, size = side->options->buffers * side->options->size;
+	size_t room = (size + page - 1) & ~(page - 1);
 
-	if (posix_memalign((void **)&side->data, page, (size + page - 1) & ~(page - 1)))
+	if (posix_memalign((void **)&side->data, page, room))
 		die("memory");
+	if (size >= page)
+		madvise(side->data, room, MADV_HUGEPAGE);
 	memset(side->data, 1, size);
 	side->mr = ibv_reg_mr(side->pd, side->data, size,
 			      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |

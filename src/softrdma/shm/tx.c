@@ -8,7 +8,7 @@
 
 #define STEPS_AT_ONCE 64          /* then others have their turn */
 #define STEP_BYTES    (64u << 10) /* of a copy: it counts as so many steps */
-#define REF_MIN       (16u << 10) /* Sends from here on are fetched by the peer, if it can */
+#define REF_MIN       (16u << 10) /* Sends from here on may be fetched by the peer */
 
 static struct rc_send *next_send(const struct shm_conn *conn)
 {
@@ -160,9 +160,14 @@ static enum step put_send_ref(struct shm_conn *conn, struct rc_send *send)
 	return outcome(conn, error);
 }
 
+/*
+ * A peer that is awake takes out of the ring while more is put in: with both at it two copies are
+ * faster than one. One that sleeps would have to be woken for every ring that is full.
+ */
 static bool is_ref(const struct shm_conn *conn, const struct rc_send *send)
 {
 	return send->length >= REF_MIN && !conn->tx.offset &&
+	       atomic_load_explicit(&conn->peer->asleep, memory_order_relaxed) &&
 	       atomic_load_explicit(&conn->peer->may_copy, memory_order_relaxed);
 }
 

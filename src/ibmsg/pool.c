@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "../common/log.h"
@@ -10,6 +11,7 @@
 #define SLAB_SLOTS 16
 #define KEEP_BYTES (64u << 20) /* large blocks are kept for reuse, up to this */
 #define LARGE_STEP 4096
+#define LARGE_PAGE (2u << 20) /* of blocks that fill most of one: they are copied faster */
 
 struct slab {
 	struct list link;
@@ -142,21 +144,25 @@ static struct block *get_kept(struct pool *pool, size_t size)
 static struct block *get_large(struct pool *pool, size_t size)
 {
 	struct block *block = get_kept(pool, size);
+	size_t step;
 
 	if (block)
 		return block;
-	if (size > SIZE_MAX - LARGE_STEP)
+	if (size > SIZE_MAX - LARGE_PAGE)
 		return NULL;
 	block = calloc(1, sizeof(*block));
 	if (!block)
 		return NULL;
 	block->pool = pool;
-	block->room = (size + LARGE_STEP - 1) / LARGE_STEP * LARGE_STEP;
-	block->base = aligned_alloc(LARGE_STEP, block->room);
+	step = size >= LARGE_PAGE / 2 ? LARGE_PAGE : LARGE_STEP;
+	block->room = (size + step - 1) / step * step;
+	block->base = aligned_alloc(step, block->room);
 	if (!block->base) {
 		free(block);
 		return NULL;
 	}
+	if (step == LARGE_PAGE)
+		madvise(block->base, block->room, MADV_HUGEPAGE);
 	return block;
 }
 

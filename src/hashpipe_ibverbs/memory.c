@@ -4,34 +4,71 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "internal.h"
 
-#define HUGE_PAGE (2u << 20)
+#define HUGE_PAGE ((size_t)2 << 20)
+
+/* Newer than the headers may be. */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 
 /* ---- the library's own ---- */
 
+/* Of any pages, beginning where a huge one could. */
+static void *map_aligned(size_t length)
+{
+	const size_t room = length + HUGE_PAGE;
+	char *addr, *begin;
+
+	addr = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (addr == MAP_FAILED)
+		return addr;
+	begin = (char *)(((uintptr_t)addr + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
+	if (begin > addr)
+		munmap(addr, (size_t)(begin - addr));
+	munmap(begin + length, room - length - (size_t)(begin - addr));
+	return begin;
+}
+
+/* Have all pages now, huge ones where the kernel gives them: they are found faster. */
+static void populate(void *memory, size_t length)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	volatile char *bytes = memory;
+
+	madvise(memory, length, MADV_HUGEPAGE);
+	if (!madvise(memory, length, MADV_POPULATE_WRITE))
+		return;
+	for (size_t at = 0; at < length; at += page)
+		bytes[at] = 0;
+}
+
 static int map_memory(size_t length, bool huge, struct mapping *out)
 {
-	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE;
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	void *addr = MAP_FAILED;
 
+	if (!length)
+		return -EINVAL;
+	if (length > SIZE_MAX - 2 * HUGE_PAGE)
+		return -EOVERFLOW;
 	if (huge) {
-		size_t whole = (length + HUGE_PAGE - 1) & ~(size_t)(HUGE_PAGE - 1);
-
-		if (whole < length)
-			return -EOVERFLOW;
-		length = whole;
-		addr = mmap(NULL, length, PROT_READ | PROT_WRITE, flags | MAP_HUGETLB, -1, 0);
+		length = (length + HUGE_PAGE - 1) & ~(size_t)(HUGE_PAGE - 1);
+		addr = mmap(NULL, length, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE | MAP_HUGETLB, -1, 0);
 		if (addr == MAP_FAILED)
 			log_info("no huge pages: %s; ordinary ones are used", strerror(errno));
 	}
-	if (addr == MAP_FAILED)
-		addr = mmap(NULL, length, PROT_READ | PROT_WRITE, flags, -1, 0);
-	if (addr == MAP_FAILED)
-		return -errno;
-	if (huge)
-		madvise(addr, length, MADV_HUGEPAGE);
+	if (addr == MAP_FAILED) {
+		length = (length + page - 1) & ~(page - 1);
+		addr = map_aligned(length);
+		if (addr == MAP_FAILED)
+			return -errno;
+		populate(addr, length);
+	}
 	*out = (struct mapping){.addr = addr, .length = length};
 	return 0;
 }

@@ -58,12 +58,14 @@ static int read_wish(const struct raw_rx_ops **wish)
 int raw_choose_rx(struct raw_qp *raw, const struct raw_rules *rules, bool alone, struct raw_rx **rx)
 {
 	bool may_use_xdp = alone && raw_suits_xdp(&raw->iface, rules);
-	const struct raw_rx_ops *const *back_ends = rank(&raw->iface);
+	const struct raw_rx_ops *const *back_ends;
 	const struct raw_rx_ops *wish;
 	int error = read_wish(&wish);
 
 	if (error)
 		return error;
+	/* The order means nothing to a wish, and costs some milliseconds. */
+	back_ends = wish ? for_hardware : rank(&raw->iface);
 	/* What XDP cannot do by its nature does not fail for the wish. */
 	if (wish == &raw_rx_xdp && !may_use_xdp)
 		wish = &raw_rx_ring;

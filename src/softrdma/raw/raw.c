@@ -76,13 +76,7 @@ static void scatter(const struct rc_recv *recv, const struct raw_frame *frame)
 	for (unsigned i = 0; i < frame->num; i++) {
 		const struct iovec *piece = &frame->pieces[i];
 
-		/* Most receives are of one piece, and a million per second may come. */
-		if (recv->num_sge == 1)
-			memcpy((char *)(uintptr_t)recv->sge[0].addr + offset, piece->iov_base,
-			       piece->iov_len);
-		else
-			rc_sge_scatter(recv->sge, recv->num_sge, offset, piece->iov_base,
-				       piece->iov_len);
+		rc_sge_scatter(recv->sge, recv->num_sge, offset, piece->iov_base, piece->iov_len);
 		offset += piece->iov_len;
 	}
 }

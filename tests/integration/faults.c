@@ -298,6 +298,38 @@ static void test_read_into_read_only_local_memory_fails(void **state)
 	pair_close(&pair);
 }
 
+/* A queue remembers the region that it saw last, but not beyond its end. */
+static void test_request_with_the_key_of_before_fails_once_its_region_is_gone(void **state)
+{
+	struct pair_options options = {0};
+	struct ibv_sge piece = {.length = 8};
+	struct ibv_send_wr wr = {.wr_id = 1,
+				 .sg_list = &piece,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_SEND,
+				 .send_flags = IBV_SEND_SIGNALED},
+			   *bad;
+	struct extra extra;
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair, &options);
+	extra_register(&extra, &pair.client, 0, false);
+	piece.addr = (uintptr_t)extra.bytes[1];
+	piece.lkey = extra.mr->lkey;
+	side_recv(&pair.server, 1, 0, 64);
+	side_recv(&pair.server, 2, 0, 64);
+	assert_int_equal(ibv_post_send(pair.client.qp, &wr, &bad), 0);
+	cq_expect(pair.client.send_cq, 1, IBV_WC_SUCCESS);
+	cq_expect(pair.server.recv_cq, 1, IBV_WC_SUCCESS);
+	extra_drop(&extra);
+	wr.wr_id = 2;
+	assert_int_equal(ibv_post_send(pair.client.qp, &wr, &bad), 0);
+	cq_expect(pair.client.send_cq, 2, IBV_WC_LOC_PROT_ERR);
+	cq_expect(pair.server.recv_cq, 2, IBV_WC_WR_FLUSH_ERR);
+	pair_close(&pair);
+}
+
 static void test_recv_with_a_bad_local_key_fails_when_used(void **state)
 {
 	struct pair_options options = {0};
@@ -401,6 +433,7 @@ int main(void)
 		cmocka_unit_test(test_request_with_a_bad_local_key_fails_then_flushes),
 		cmocka_unit_test(test_request_beyond_its_local_region_fails_then_flushes),
 		cmocka_unit_test(test_read_into_read_only_local_memory_fails),
+		cmocka_unit_test(test_request_with_the_key_of_before_fails_once_its_region_is_gone),
 		cmocka_unit_test(test_recv_with_a_bad_local_key_fails_when_used),
 		cmocka_unit_test(test_message_longer_than_its_receive_fails_it),
 		cmocka_unit_test(test_registration_with_remote_write_but_not_local_is_refused),

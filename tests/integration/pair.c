@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define SLICE_MS 100 /* of a wait: a pause of the whole machine counts as one */
+
 /* ---- time and memory ---- */
 
 uint64_t now_ms(void)
@@ -71,8 +73,13 @@ UNWATCHED void poke(uint8_t *at, uint8_t value)
 bool fd_is_readable(int fd, int ms)
 {
 	struct pollfd one = {.fd = fd, .events = POLLIN};
+	int count;
 
-	return poll(&one, 1, ms) == 1;
+	do {
+		count = poll(&one, 1, ms < SLICE_MS ? ms : SLICE_MS);
+		ms -= SLICE_MS;
+	} while (!count && ms > 0);
+	return count == 1;
 }
 
 /* ---- addresses ---- */
@@ -420,15 +427,22 @@ void side_recv(struct side *side, uint64_t id, size_t at, uint32_t len)
 
 bool cq_poll(struct ibv_cq *cq, struct ibv_wc *wc, unsigned ms)
 {
-	uint64_t end = now_ms() + ms;
+	uint64_t last = now_ms();
 
-	do {
+	for (;;) {
+		uint64_t now, took;
+
 		for (int i = 0; i < 100; i++)
 			if (ibv_poll_cq(cq, 1, wc) == 1)
 				return true;
 		sched_yield();
-	} while (now_ms() < end);
-	return false;
+		now = now_ms();
+		took = now - last < SLICE_MS ? now - last : SLICE_MS;
+		if (ms <= took)
+			return false;
+		ms -= (unsigned)took;
+		last = now;
+	}
 }
 
 struct ibv_wc cq_next(struct ibv_cq *cq)

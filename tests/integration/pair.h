@@ -26,6 +26,7 @@
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof(*(a)))
 #define WAIT_MS       20000 /* for what must happen */
 #define QUIET_MS      50    /* for what must not */
+#define SOON_MS       5000  /* for what must happen at once, on a machine that may be busy */
 #define KIB           1024u
 #define MIB           (1024u * KIB)
 #define ALL_ACCESS    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)

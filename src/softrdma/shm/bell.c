@@ -122,7 +122,7 @@ void bell_arm(struct shm_conn *conn)
 		return;
 	bell_publish(conn, 1);
 	fall_asleep(conn);
-	if (shm_rx_is_unfinished(conn) || shm_rx_is_waiting(conn) || shm_tx_is_unfinished(conn))
+	if (shm_rx_is_waiting(conn))
 		progress_again(&conn->source);
 }
 

@@ -9,6 +9,7 @@
 
 #include "../../common/log.h"
 #include "conn.h"
+#include "fence.h"
 
 #define RUNS_AT_ONCE 8
 
@@ -58,6 +59,22 @@ static void detach(struct shm_conn *conn)
 }
 
 /*
+ * Who takes a connection back from the pollers looks at what is unfinished after that, without the
+ * lock; here it is the other way round. So one of them sees that somebody must go on.
+ */
+static void note_rest(struct shm_conn *conn)
+{
+	bool unfinished = is_unfinished(conn);
+
+	atomic_store_explicit(&conn->unfinished, unfinished, memory_order_relaxed);
+	if (!unfinished)
+		return;
+	full_fence();
+	if (!progress_is_lent(&conn->source))
+		progress_again(&conn->source);
+}
+
+/*
  * Every function that verbs, the socket or the clock calls ends with this. A connection that was
  * detached meanwhile is let go, to be freed by the progress thread; nothing of it may be touched
  * after this.
@@ -67,7 +84,7 @@ static void leave(struct shm_conn *conn)
 	if (!conn->detached) {
 		if (conn->tx.wrote)
 			bell_ring(conn);
-		atomic_store_explicit(&conn->unfinished, is_unfinished(conn), memory_order_relaxed);
+		note_rest(conn);
 		return;
 	}
 	progress_timer_arm(&conn->free_timer, 0);
@@ -260,11 +277,10 @@ static void recv_expired(struct progress_timer *timer)
 
 /* ---- what verbs asks ---- */
 
-/* Where nobody may come back to go on, somebody must. */
-static void see_to_the_rest(struct shm_conn *conn)
+/* Where nobody may come back for what the ring has, somebody must. */
+static void see_to_the_ring(struct shm_conn *conn)
 {
-	if (conn_is_attached(conn) && !progress_is_lent(&conn->source) &&
-	    (is_unfinished(conn) || shm_rx_is_waiting(conn)))
+	if (conn_is_attached(conn) && !progress_is_lent(&conn->source) && shm_rx_is_waiting(conn))
 		progress_again(&conn->source);
 }
 
@@ -273,7 +289,7 @@ static void op_send(struct rc_qp *qp)
 	struct shm_conn *conn = qp->conn;
 
 	shm_tx_run(conn);
-	see_to_the_rest(conn);
+	see_to_the_ring(conn);
 	leave(conn);
 }
 
@@ -306,7 +322,7 @@ static void op_recv_posted(struct rc_qp *qp)
 	shm_rx_run(conn);
 	if (conn_is_attached(conn))
 		shm_tx_run(conn);
-	see_to_the_rest(conn);
+	see_to_the_ring(conn);
 	leave(conn);
 }
 
@@ -381,7 +397,7 @@ int shm_attach(struct rc_qp *qp, struct shm_link *link, int tcp_fd, const struct
 	atomic_store(&conn->own->domain, rc_domain(qp));
 	if (initiator)
 		open_conn(conn);
-	see_to_the_rest(conn);
+	see_to_the_ring(conn);
 	leave(conn);
 	return 0;
 }

@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <hashpipe_ibverbs.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,8 +73,11 @@ static void send_one(void)
 		die("send");
 }
 
-/* Whether one came. The clock is read rarely: it would be much of what is measured. */
-static bool receive_one(void)
+/*
+ * NULL: none came. The clock is read rarely: it would be much of what is measured. Whoever gets a
+ * packet gives it back when the answer is on its way.
+ */
+static struct hashpipe_ibv_recv_pkt *receive_one(void)
 {
 	struct hashpipe_ibv_recv_pkt *pkt;
 	uint64_t end = 0;
@@ -86,10 +88,9 @@ static bool receive_one(void)
 		if (!end)
 			end = now_ns() + PATIENCE;
 		else if (now_ns() > end)
-			return false;
+			break;
 	}
-	hashpipe_ibv_release_pkts(&context, pkt);
-	return true;
+	return pkt;
 }
 
 static int compare(const void *a, const void *b)
@@ -107,12 +108,15 @@ static void ping(unsigned count)
 		die("calloc");
 	for (unsigned i = 0; i < count + count / 10; i++) { /* the first of them to warm up */
 		uint64_t began = now_ns();
+		struct hashpipe_ibv_recv_pkt *pkt;
 
 		send_one();
-		if (!receive_one())
+		pkt = receive_one();
+		if (!pkt)
 			die("no answer");
 		if (i >= count / 10)
 			samples[i - count / 10] = now_ns() - began;
+		hashpipe_ibv_release_pkts(&context, pkt);
 	}
 	qsort(samples, count, sizeof(*samples), compare);
 	median = samples[count / 2];
@@ -123,12 +127,16 @@ static void ping(unsigned count)
 
 int main(int argc, char **argv)
 {
+	struct hashpipe_ibv_recv_pkt *pkt;
+
 	if (argc == 3 && !strcmp(argv[1], "pong")) {
 		open_side(argv[2], 2, 1);
 		printf("ready\n");
 		fflush(stdout);
-		while (receive_one())
+		while ((pkt = receive_one())) {
 			send_one();
+			hashpipe_ibv_release_pkts(&context, pkt);
+		}
 	} else if (argc == 4 && !strcmp(argv[1], "ping")) {
 		open_side(argv[2], 1, 2);
 		ping((unsigned)atoi(argv[3]));

@@ -24,6 +24,8 @@ int queue_open(struct queue *queue, struct ibv_context *device, uint32_t entries
 		.cq_context = context,
 		.channel = channel,
 		.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
+		.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
+		.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED,
 	};
 
 	*queue = (struct queue){0};

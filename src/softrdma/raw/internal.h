@@ -17,6 +17,7 @@ struct raw_tx {
 
 struct raw_qp {
 	struct rc_qp *qp;
+	unsigned max_receives; /* that may be posted */
 	struct raw_interface iface;
 
 	/* Under the queue pair's lock. */

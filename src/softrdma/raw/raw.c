@@ -459,7 +459,7 @@ static pthread_once_t prepared = PTHREAD_ONCE_INIT;
 
 /* ---- making ---- */
 
-int raw_attach(struct rc_qp *qp, unsigned ifindex, const char *ifname)
+int raw_attach(struct rc_qp *qp, unsigned max_receives, unsigned ifindex, const char *ifname)
 {
 	struct raw_qp *raw = calloc(1, sizeof(*raw));
 	int error;
@@ -468,6 +468,7 @@ int raw_attach(struct rc_qp *qp, unsigned ifindex, const char *ifname)
 		return -ENOMEM;
 	pthread_once(&prepared, prepare_for_fork);
 	raw->qp = qp;
+	raw->max_receives = max_receives;
 	list_init(&raw->flows);
 	presence_init(&raw->presence, step_aside);
 	error = interface_look_up(&raw->iface, ifindex, ifname);

@@ -17,10 +17,10 @@
 struct raw_qp;
 
 /*
- * Make @qp a raw queue pair of this interface. -EPERM: the process may not, and the log says what
- * it lacks; -EOPNOTSUPP: not an Ethernet interface.
+ * Make @qp, of so many receives, a raw queue pair of this interface. -EPERM: the process may not,
+ * and the log says what it lacks; -EOPNOTSUPP: not an Ethernet interface.
  */
-int raw_attach(struct rc_qp *qp, unsigned ifindex, const char *ifname);
+int raw_attach(struct rc_qp *qp, unsigned max_receives, unsigned ifindex, const char *ifname);
 
 /* Whether rules are left: then the queue pair cannot go. */
 bool raw_has_flows(const struct rc_qp *qp);

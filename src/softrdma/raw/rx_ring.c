@@ -15,13 +15,16 @@
 #include "internal.h"
 #include "packet.h"
 
-#define MOST_SLOTS   16384
-#define MOST_BYTES   (64 << 20)  /* jumbo frames have fewer slots */
-#define BLOCK_BYTES  (256 << 10) /* what the kernel takes its memory in; slots do not cross them */
-#define LEAST_BLOCKS 2
-#define FRAME_AT     128 /* in a slot, behind what the kernel says of it */
-#define FRAME_EXTRA  22  /* an Ethernet header and two tags */
-#define CACHE_LINE   64
+/* As many as the queue pair has receives, and for the time in which none is posted. */
+#define SLOTS_PER_RECEIVE 8
+#define LEAST_SLOTS       512
+#define MOST_SLOTS        16384
+#define MOST_BYTES        (64 << 20) /* jumbo frames have fewer slots */
+#define BLOCK_BYTES       (256 << 10) /* what the kernel takes its memory in; slots do not cross them */
+#define LEAST_BLOCKS      2
+#define FRAME_AT          128 /* in a slot, behind what the kernel says of it */
+#define FRAME_EXTRA       22  /* an Ethernet header and two tags */
+#define CACHE_LINE        64
 
 struct rx_ring {
 	struct packet_socket packet;
@@ -71,9 +74,13 @@ static unsigned receive(struct raw_rx *base, unsigned budget)
 
 	for (count = 0; count < budget; count++) {
 		struct tpacket2_hdr *frame = frame_at_hand(rx);
-		uint32_t status = atomic_load_explicit(status_of(frame), memory_order_acquire);
 		struct raw_tag tag;
+		uint32_t status;
 
+		/* The kernel writes these before the status: so they come while it does. */
+		__builtin_prefetch((char *)frame + FRAME_AT);
+		__builtin_prefetch((char *)frame + FRAME_AT + CACHE_LINE);
+		status = atomic_load_explicit(status_of(frame), memory_order_acquire);
 		if (!(status & TP_STATUS_USER))
 			break;
 		tag = tag_of(frame, status);
@@ -96,11 +103,25 @@ static uint64_t read_drops(struct raw_rx *base)
 	return stats.tp_drops;
 }
 
-static int ask_for_blocks(struct rx_ring *rx)
+/*
+ * The kernel and this side walk through all of it again and again: a ring that is larger than the
+ * receives are worth only leaves the caches.
+ */
+static unsigned slots_for(unsigned receives)
 {
-	unsigned num = MOST_SLOTS / rx->slots_per_block;
+	if (receives > MOST_SLOTS / SLOTS_PER_RECEIVE)
+		return MOST_SLOTS;
+	return receives > LEAST_SLOTS / SLOTS_PER_RECEIVE ? receives * SLOTS_PER_RECEIVE
+							  : LEAST_SLOTS;
+}
+
+static int ask_for_blocks(struct rx_ring *rx, unsigned slots)
+{
+	unsigned num = (slots + rx->slots_per_block - 1) / rx->slots_per_block;
 	int error = -ENOMEM;
 
+	if (num < LEAST_BLOCKS)
+		num = LEAST_BLOCKS;
 	if (num > MOST_BYTES / BLOCK_BYTES)
 		num = MOST_BYTES / BLOCK_BYTES;
 	for (; num >= LEAST_BLOCKS && error == -ENOMEM; num /= 2) {
@@ -120,7 +141,7 @@ static int ask_for_blocks(struct rx_ring *rx)
 	return error;
 }
 
-static int map_ring(struct rx_ring *rx, const struct raw_interface *iface)
+static int map_ring(struct rx_ring *rx, const struct raw_qp *raw)
 {
 	/* Its head, an address and an Ethernet header come first, in steps of the alignment. */
 	const unsigned reserve =
@@ -132,12 +153,12 @@ static int map_ring(struct rx_ring *rx, const struct raw_interface *iface)
 	if (setsockopt(fd, SOL_PACKET, PACKET_VERSION, &version, sizeof(version)) ||
 	    setsockopt(fd, SOL_PACKET, PACKET_RESERVE, &reserve, sizeof(reserve)))
 		return -errno;
-	rx->slot_bytes =
-		(FRAME_AT + iface->mtu + FRAME_EXTRA + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+	rx->slot_bytes = (FRAME_AT + raw->iface.mtu + FRAME_EXTRA + CACHE_LINE - 1) / CACHE_LINE *
+			 CACHE_LINE;
 	if (rx->slot_bytes > BLOCK_BYTES)
 		return -EMSGSIZE;
 	rx->slots_per_block = BLOCK_BYTES / rx->slot_bytes;
-	error = ask_for_blocks(rx);
+	error = ask_for_blocks(rx, slots_for(raw->max_receives));
 	if (error)
 		return error;
 	rx->blocks = mmap(NULL, (size_t)rx->num_blocks * BLOCK_BYTES, PROT_READ | PROT_WRITE,
@@ -173,7 +194,7 @@ static int rx_ring_open(struct raw_rx **out, struct raw_qp *raw, const struct ra
 		free(rx);
 		return error;
 	}
-	error = map_ring(rx, &raw->iface);
+	error = map_ring(rx, raw);
 	if (!error)
 		error = packet_bind(&rx->packet, rules);
 	if (error) {

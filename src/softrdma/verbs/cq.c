@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Completion queues: the ring, the arming, and how a poller drives its queue pairs. */
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 
 #include "../../common/log.h"
@@ -17,6 +18,26 @@ static uint32_t round_up_pow2(uint32_t n)
 		size <<= 1;
 	return size;
 }
+
+/* ---- the drive lock: short, and mostly tried; held by one who is off the processor it is waited for ---- */
+
+static bool try_drive(struct soft_cq *cq)
+{
+	return !atomic_exchange_explicit(&cq->driven, true, memory_order_acquire);
+}
+
+static void begin_drive(struct soft_cq *cq)
+{
+	while (!try_drive(cq))
+		sched_yield();
+}
+
+static void end_drive(struct soft_cq *cq)
+{
+	atomic_store_explicit(&cq->driven, false, memory_order_release);
+}
+
+/* ---- queues ---- */
 
 struct ibv_cq *soft_ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
 				  struct ibv_comp_channel *channel, int comp_vector)
@@ -48,7 +69,6 @@ struct ibv_cq *soft_ibv_create_cq(struct ibv_context *context, int cqe, void *cq
 	pthread_cond_init(&cq->cq.cond, NULL);
 	pthread_mutex_init(&cq->lock, NULL);
 	pthread_mutex_init(&cq->poll_lock, NULL);
-	pthread_mutex_init(&cq->drive_lock, NULL);
 	pthread_cond_init(&cq->acked, NULL);
 	list_init(&cq->event_link);
 	list_init(&cq->qps);
@@ -88,9 +108,9 @@ int soft_ibv_destroy_cq(struct ibv_cq *ibcq)
 	struct soft_cq *cq = container_of(ibcq, struct soft_cq, cq);
 	unsigned users;
 
-	pthread_mutex_lock(&cq->drive_lock);
+	begin_drive(cq);
 	users = cq->num_qps;
-	pthread_mutex_unlock(&cq->drive_lock);
+	end_drive(cq);
 	if (users)
 		return EBUSY;
 	if (cq->channel)
@@ -99,7 +119,6 @@ int soft_ibv_destroy_cq(struct ibv_cq *ibcq)
 	atomic_fetch_sub(&to_context(ibcq->context)->objects, 1);
 	pthread_mutex_destroy(&cq->lock);
 	pthread_mutex_destroy(&cq->poll_lock);
-	pthread_mutex_destroy(&cq->drive_lock);
 	pthread_cond_destroy(&cq->acked);
 	pthread_mutex_destroy(&cq->cq.mutex);
 	pthread_cond_destroy(&cq->cq.cond);
@@ -181,6 +200,7 @@ static bool is_filled(const struct soft_cq *cq)
 static __thread struct {
 	const struct soft_cq *cq;
 	struct ibv_wc *wc;
+	uint64_t *stamp; /* of the only one, if it wants it */
 	int room, count;
 } poll_at_hand __attribute__((tls_model("initial-exec")));
 
@@ -190,6 +210,8 @@ static bool hand_over(const struct soft_cq *cq, const struct ibv_wc *wc)
 	    atomic_load_explicit(&cq->armed, memory_order_relaxed) != CQ_QUIET)
 		return false;
 	poll_at_hand.wc[poll_at_hand.count++] = *wc;
+	if (poll_at_hand.stamp && cq->stamped)
+		*poll_at_hand.stamp = stamp_now();
 	return true;
 }
 
@@ -311,11 +333,11 @@ static void warm(struct soft_cq *cq, struct cq_use *use)
 void cq_attach_qp(struct soft_cq *cq, struct cq_use *use, struct soft_qp *qp)
 {
 	use->qp = qp;
-	pthread_mutex_lock(&cq->drive_lock);
+	begin_drive(cq);
 	list_add_tail(&cq->qps, &use->link);
 	cq->num_qps++;
 	warm(cq, use);
-	pthread_mutex_unlock(&cq->drive_lock);
+	end_drive(cq);
 }
 
 void cq_warm(struct soft_cq *cq, struct cq_use *use)
@@ -323,23 +345,23 @@ void cq_warm(struct soft_cq *cq, struct cq_use *use)
 	if (atomic_load_explicit(&use->hot, memory_order_relaxed))
 		return;
 	/* The lock comes before a queue pair's: if it is taken, the next message tries again. */
-	if (pthread_mutex_trylock(&cq->drive_lock))
+	if (!try_drive(cq))
 		return;
 	warm(cq, use);
-	pthread_mutex_unlock(&cq->drive_lock);
+	end_drive(cq);
 }
 
 void cq_detach_qp(struct soft_cq *cq, struct cq_use *use)
 {
 	uint32_t kept;
 
-	pthread_mutex_lock(&cq->drive_lock);
+	begin_drive(cq);
 	list_del(&use->link);
 	cq->num_qps--;
 	for (unsigned i = 0; i < CQ_HOT; i++)
 		if (cq->hot[i] == use)
 			cq->hot[i] = NULL;
-	pthread_mutex_unlock(&cq->drive_lock);
+	end_drive(cq);
 
 	pthread_mutex_lock(&cq->lock);
 	kept = cq->head;
@@ -373,7 +395,7 @@ static bool drive_hot(struct soft_cq *cq, bool *cold)
 	bool any = false;
 
 	*cold = false;
-	if (pthread_mutex_trylock(&cq->drive_lock))
+	if (!try_drive(cq))
 		return false; /* another poller of this CQ is at it */
 	*cold = true;
 	for (unsigned i = 0; i < CQ_HOT && !has_found(cq); i++) {
@@ -387,7 +409,7 @@ static bool drive_hot(struct soft_cq *cq, bool *cold)
 			cool(cq, i);
 		}
 	}
-	pthread_mutex_unlock(&cq->drive_lock);
+	end_drive(cq);
 	return any;
 }
 
@@ -403,23 +425,34 @@ static bool note_poll(struct soft_cq *cq, unsigned *turn)
 	return flush_unsent();
 }
 
-/* The poll found nothing: look for something. @hit: it has sent something. */
-static void drive(struct soft_cq *cq, bool hit, unsigned turn)
+/*
+ * There is nothing: look for something, at most @num. How many this found; more may be in the ring.
+ * @hit: it has sent something.
+ */
+static int look(struct soft_cq *cq, int num, struct ibv_wc *wc, uint64_t *stamp, bool hit,
+		unsigned turn)
 {
 	bool cold;
 
+	poll_at_hand.cq = cq;
+	poll_at_hand.wc = wc;
+	poll_at_hand.stamp = stamp;
+	poll_at_hand.room = num;
+	poll_at_hand.count = 0;
 	hit |= drive_hot(cq, &cold);
 	progress_polled(hit, cold ? 0 : turn);
+	poll_at_hand.cq = NULL;
+	return poll_at_hand.count;
 }
 
-void cq_drive(struct soft_cq *cq)
+bool cq_find(struct soft_cq *cq, struct cqe *out)
 {
 	unsigned turn;
 	bool hit;
 
 	UNCANCELLABLE;
 	hit = note_poll(cq, &turn);
-	drive(cq, hit, turn);
+	return look(cq, 1, &out->wc, &out->stamp, hit, turn) || cq_take(cq, out);
 }
 
 int soft_poll_cq(struct ibv_cq *ibcq, int num, struct ibv_wc *wc)
@@ -436,12 +469,6 @@ int soft_poll_cq(struct ibv_cq *ibcq, int num, struct ibv_wc *wc)
 		progress_found(hit, turn);
 		return count;
 	}
-	poll_at_hand.cq = cq;
-	poll_at_hand.wc = wc;
-	poll_at_hand.room = num;
-	poll_at_hand.count = 0;
-	drive(cq, hit, turn);
-	poll_at_hand.cq = NULL;
-	count = poll_at_hand.count;
+	count = look(cq, num, wc, NULL, hit, turn);
 	return count + pop(cq, num - count, wc + count);
 }

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <time.h>
 
-#include "../uncancel.h"
 #include "objects.h"
 
 #define STAMPS (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
@@ -13,42 +12,48 @@ static struct soft_cq *to_cq(struct ibv_cq_ex *ex)
 	return container_of(ex, struct soft_cq, ex);
 }
 
-static int take(struct soft_cq *cq)
+static void present(struct soft_cq *cq)
 {
-	if (!cq_take(cq, &cq->current))
-		return ENOENT;
 	cq->ex.wr_id = cq->current.wc.wr_id;
 	cq->ex.status = cq->current.wc.status;
-	return 0;
+}
+
+static void begin_poll(struct soft_cq *cq)
+{
+	if (!cq->single)
+		pthread_mutex_lock(&cq->poll_lock);
+}
+
+static void end_poll(struct ibv_cq_ex *ex)
+{
+	if (!to_cq(ex)->single)
+		pthread_mutex_unlock(&to_cq(ex)->poll_lock);
 }
 
 /* From a successful start to the end the completion at hand is this thread's. */
 static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 {
 	struct soft_cq *cq = to_cq(ex);
-	int error;
 
 	if (attr->comp_mask)
 		return EINVAL;
-	pthread_mutex_lock(&cq->poll_lock);
-	error = take(cq);
-	if (error) {
-		cq_drive(cq);
-		error = take(cq);
+	begin_poll(cq);
+	if (!cq_take(cq, &cq->current) && !cq_find(cq, &cq->current)) {
+		end_poll(ex);
+		return ENOENT;
 	}
-	if (error)
-		pthread_mutex_unlock(&cq->poll_lock);
-	return error;
+	present(cq);
+	return 0;
 }
 
 static int next_poll(struct ibv_cq_ex *ex)
 {
-	return take(to_cq(ex));
-}
+	struct soft_cq *cq = to_cq(ex);
 
-static void end_poll(struct ibv_cq_ex *ex)
-{
-	pthread_mutex_unlock(&to_cq(ex)->poll_lock);
+	if (!cq_take(cq, &cq->current))
+		return ENOENT;
+	present(cq);
+	return 0;
 }
 
 static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *ex)
@@ -143,6 +148,8 @@ struct ibv_cq_ex *soft_create_cq_ex(struct ibv_context *context, struct ibv_cq_i
 		return NULL;
 	cq = container_of(basic, struct soft_cq, cq);
 	cq->stamped = attr->wc_flags & STAMPS;
+	cq->single = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS &&
+		     attr->flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
 	cq->ex.start_poll = start_poll;
 	cq->ex.next_poll = next_poll;
 	cq->ex.end_poll = end_poll;

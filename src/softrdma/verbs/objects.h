@@ -147,10 +147,11 @@ struct soft_cq {
 	struct async_count async;
 
 	bool stamped;
-	pthread_mutex_t poll_lock; /* held from start_poll to end_poll; guards current */
+	bool single;               /* the program promises one thread at a time */
+	pthread_mutex_t poll_lock; /* held from start_poll to end_poll unless so; guards current */
 	struct cqe current;
 
-	pthread_mutex_t drive_lock; /* guards what follows; taken before a queue pair's lock */
+	atomic_bool driven;         /* a lock: guards what follows; before a queue pair's lock */
 	struct list qps;            /* of cq_use */
 	struct cq_use *hot[CQ_HOT]; /* those that had traffic last: looked at on every empty poll */
 	unsigned num_qps;
@@ -175,8 +176,8 @@ void cq_detach_qp(struct soft_cq *cq, struct cq_use *use);
 void cq_warm(struct soft_cq *cq, struct cq_use *use);
 /* Take the oldest completion. */
 bool cq_take(struct soft_cq *cq, struct cqe *out);
-/* The queue was found empty: look for what arrived. */
-void cq_drive(struct soft_cq *cq);
+/* The queue was found empty: look for what arrived, and take the first of it. */
+bool cq_find(struct soft_cq *cq, struct cqe *out);
 int soft_poll_cq(struct ibv_cq *cq, int num, struct ibv_wc *wc);
 struct ibv_cq_ex *soft_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
 int soft_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values);

@@ -204,7 +204,7 @@ static int attach_raw(struct soft_qp *qp)
 	const struct soft_device *device =
 		container_of(qp->qp.context->device, struct soft_device, device);
 
-	return raw_attach(&qp->rc, device->ifindex, device->ifname);
+	return raw_attach(&qp->rc, qp->cap.max_recv_wr, device->ifindex, device->ifname);
 }
 
 struct ibv_qp *soft_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)

@@ -16,7 +16,7 @@ static struct hashpipe_ibv_context context;
 static int open_context(void **state)
 {
 	(void)state;
-	near_init(&context, 1, 64, 2048, FLOWS);
+	near_init(&context, 1, 512, 2048, FLOWS);
 	assert_null(hashpipe_ibv_recv_pkts(&context, 0));
 	return 0;
 }

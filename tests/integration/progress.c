@@ -2,9 +2,11 @@
 /* One-sided traffic and posted requests go on while programs do something else. */
 #include "pair.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #define ROUNDS 200
@@ -27,6 +29,22 @@ static void run_pause(uint16_t port)
 	struct side side = {0};
 
 	peer_connect(&side, port);
+	for (;;)
+		pause();
+}
+
+/* Says that it is about to sleep in its loop, and does not come back. */
+static void run_arm_and_pause(uint16_t port)
+{
+	struct side side = {0};
+	struct ibv_cq *cq;
+	void *context;
+
+	peer_connect(&side, port);
+	if (fcntl(side.comp->fd, F_SETFL, O_NONBLOCK) ||
+	    !ibv_get_cq_event(side.comp, &cq, &context) || ibv_req_notify_cq(side.recv_cq, 0))
+		exit(1);
+	poke(side.buf, 'a');
 	for (;;)
 		pause();
 }
@@ -67,6 +85,7 @@ static void run_post_much_and_sleep(uint16_t port)
 
 static const struct peer_role roles[] = {
 	{"pause", run_pause},
+	{"arm", run_arm_and_pause},
 	{"spin", run_spin},
 	{"post", run_post_and_sleep},
 	{"post-much", run_post_much_and_sleep},
@@ -111,6 +130,17 @@ static void transfer(struct host *host, enum ibv_wr_opcode opcode, size_t at, ui
 	cq_expect(host->side.send_cq, 1, IBV_WC_SUCCESS);
 }
 
+static void read_and_write(struct host *host)
+{
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		fill(host->side.buf, 4096, i);
+		transfer(host, IBV_WR_RDMA_WRITE, 0, 4096);
+		memset(host->side.buf, 0, 4096);
+		transfer(host, IBV_WR_RDMA_READ, 0, 4096);
+		assert_true(is_filled(host->side.buf, 4096, i));
+	}
+}
+
 static void test_target_asleep_in_pause_is_read_and_written(void **state)
 {
 	struct host host;
@@ -119,13 +149,20 @@ static void test_target_asleep_in_pause_is_read_and_written(void **state)
 	host_open(&host, "pause");
 	transfer(&host, IBV_WR_RDMA_READ, 0, MIB);
 	assert_true(is_filled(host.side.buf, MIB, 8));
-	for (unsigned i = 0; i < ROUNDS; i++) {
-		fill(host.side.buf, 4096, i);
-		transfer(&host, IBV_WR_RDMA_WRITE, 0, 4096);
-		memset(host.side.buf, 0, 4096);
-		transfer(&host, IBV_WR_RDMA_READ, 0, 4096);
-		assert_true(is_filled(host.side.buf, 4096, i));
-	}
+	read_and_write(&host);
+	host_close(&host);
+}
+
+static void test_target_that_leaves_its_loop_is_read_and_written(void **state)
+{
+	struct host host;
+
+	(void)state;
+	host_open(&host, "arm");
+	do
+		transfer(&host, IBV_WR_RDMA_READ, 0, 1);
+	while (host.side.buf[0] != 'a');
+	read_and_write(&host);
 	host_close(&host);
 }
 
@@ -432,6 +469,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_target_asleep_in_pause_is_read_and_written),
+		cmocka_unit_test(test_target_that_leaves_its_loop_is_read_and_written),
 		cmocka_unit_test(test_target_spinning_on_memory_is_read_and_written),
 		cmocka_unit_test(test_posted_requests_leave_though_nobody_calls_again),
 		cmocka_unit_test(test_large_posted_requests_leave_though_nobody_calls_again),

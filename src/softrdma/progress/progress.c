@@ -31,6 +31,8 @@
 #define LOOK_BUSY       64  /* polls of any kind */
 #define LOOK_QUIET                                                                                 \
 	1024 /* polls that found nothing, while all that is worth a look is lent to pollers */
+#define LOOP_TICKS 25 /* as PATIENT_TICKS, for polls, while a program sleeps in its own loop */
+#define MOST_LOOPS 8  /* each is one more that the kernel has to wake through */
 #define CM_AT_ONCE 16 /* CM callbacks in a row, then data and timers have their turn */
 
 enum mode { WATCH, YIELD };
@@ -53,6 +55,8 @@ static struct {
 	atomic_uint hits;      /* data found by pollers while the thread watches */
 	atomic_uint misses;    /* empty polls in a row, while it watches */
 	atomic_int waiters;    /* threads in progress_wait */
+	atomic_int loops;      /* descriptors that have the DATA set in them */
+	atomic_int sleepers;   /* that are said to be slept at */
 	atomic_int long_moves; /* threads that move many bytes right now */
 	atomic_bool kicked;    /* a kick is on its way: no second one is needed */
 	atomic_bool tick_set;  /* timer_fd is armed */
@@ -331,9 +335,16 @@ bool progress_polled(bool hit, unsigned turn)
 	return turn % (sources_are_quiet() ? LOOK_QUIET : LOOK_EMPTY) == 0 && look();
 }
 
+static __thread bool is_sleepy __attribute__((tls_model("initial-exec")));
+
 static bool may_lend(void)
 {
-	return !is_watching() && !atomic_load(&progress.waiters);
+	return !is_watching() && !is_sleepy && !atomic_load(&progress.waiters);
+}
+
+void progress_set_sleepy(bool sleepy)
+{
+	is_sleepy = sleepy;
 }
 
 void progress_looked(struct progress_source *source, bool found)
@@ -359,6 +370,16 @@ static void arm_tick(void)
 		arm_timer(atomic_load(&progress.tick_ns));
 }
 
+/* Whoever is about to sleep does the thread's work when it is woken. */
+static void relieve_thread(void)
+{
+	sources_take_back(true);
+	/* The thread must stop watching, or both are woken for every message. */
+	if (atomic_exchange(&progress.mode, YIELD) == WATCH)
+		wake_thread();
+	flush_sends();
+}
+
 static void leave_wait(void *unused)
 {
 	(void)unused;
@@ -380,11 +401,7 @@ int progress_wait(int fd, int timeout_ms, const atomic_uint *events)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
 	atomic_fetch_add(&progress.waiters, 1);
 	pthread_cleanup_push(leave_wait, NULL);
-	sources_take_back(true);
-	/* The thread must stop watching, or both are woken for every message. */
-	if (atomic_exchange(&progress.mode, YIELD) == WATCH)
-		wake_thread();
-	flush_sends();
+	relieve_thread();
 	for (;;) {
 		int count, error;
 
@@ -406,6 +423,43 @@ int progress_wait(int fd, int timeout_ms, const atomic_uint *events)
 	pthread_cleanup_pop(1);
 	pthread_setcancelstate(cancel_state, NULL);
 	return result;
+}
+
+/* ---- programs with a loop of their own ---- */
+
+bool progress_join_loop(int fd)
+{
+	struct epoll_event event = {.events = EPOLLIN};
+
+	if (atomic_fetch_add(&progress.loops, 1) < MOST_LOOPS &&
+	    !epoll_ctl(fd, EPOLL_CTL_ADD, sources_fd(PROGRESS_DATA), &event))
+		return true;
+	atomic_fetch_sub(&progress.loops, 1);
+	return false;
+}
+
+void progress_part_loop(void)
+{
+	atomic_fetch_sub(&progress.loops, 1);
+}
+
+void progress_expect_loop(void)
+{
+	set_once(&progress.polled);
+	atomic_fetch_add(&progress.sleepers, 1);
+	relieve_thread();
+}
+
+void progress_loop_is_over(void)
+{
+	set_once(&progress.polled);
+	atomic_fetch_sub(&progress.sleepers, 1);
+}
+
+bool progress_look(void)
+{
+	set_once(&progress.polled);
+	return look();
 }
 
 /* ---- the thread ---- */
@@ -476,13 +530,14 @@ static void check_pollers(struct ticks *ticks)
 	bool polled = atomic_exchange(&progress.polled, false);
 	bool looked = atomic_exchange(&progress.looked, false);
 	bool busy = atomic_load(&progress.waiters) > 0 || atomic_load(&progress.long_moves) > 0;
+	bool slept_at = atomic_load(&progress.sleepers) > 0;
 
 	ticks->quiet = !busy && !polled ? ticks->quiet + 1 : 0;
 	ticks->stale = !busy && !looked && data_is_ready() ? ticks->stale + 1 : 0;
-	choose_tick(!ticks->quiet && !ticks->stale);
+	choose_tick((!ticks->quiet || slept_at) && !ticks->stale);
 	sources_take_back(false);
 	flush_sends();
-	if (ticks->quiet < PATIENT_TICKS && ticks->stale < PATIENT_TICKS)
+	if (ticks->quiet < (slept_at ? LOOP_TICKS : PATIENT_TICKS) && ticks->stale < PATIENT_TICKS)
 		return;
 	*ticks = (struct ticks){0};
 	atomic_store(&progress.hits, 0);

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Completion channels: a readable descriptor means that an event is there. */
+/*
+ * Completion channels: a readable descriptor means that an event is there. It is an epoll instance
+ * with an eventfd, which counts the events, and for programs that can do with it (look_for_event)
+ * also the DATA set: then the event may have to be made yet.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -12,6 +17,30 @@
 #include "../uncancel.h"
 #include "objects.h"
 
+static void close_descriptors(struct soft_channel *channel)
+{
+	if (channel->channel.fd >= 0)
+		close(channel->channel.fd);
+	if (channel->count_fd >= 0)
+		close(channel->count_fd);
+}
+
+static bool open_descriptors(struct soft_channel *channel)
+{
+	struct epoll_event event = {.events = EPOLLIN};
+	int saved;
+
+	channel->channel.fd = epoll_create1(EPOLL_CLOEXEC);
+	channel->count_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	if (channel->channel.fd >= 0 && channel->count_fd >= 0 &&
+	    !epoll_ctl(channel->channel.fd, EPOLL_CTL_ADD, channel->count_fd, &event))
+		return true;
+	saved = errno;
+	close_descriptors(channel);
+	errno = saved;
+	return false;
+}
+
 struct ibv_comp_channel *soft_ibv_create_comp_channel(struct ibv_context *context)
 {
 	struct soft_channel *channel = calloc(1, sizeof(*channel));
@@ -19,8 +48,7 @@ struct ibv_comp_channel *soft_ibv_create_comp_channel(struct ibv_context *contex
 	if (!channel)
 		return NULL;
 	channel->channel.context = context;
-	channel->channel.fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
-	if (channel->channel.fd < 0) {
+	if (!open_descriptors(channel)) {
 		free(channel);
 		return NULL;
 	}
@@ -41,7 +69,9 @@ int soft_ibv_destroy_comp_channel(struct ibv_comp_channel *ibchannel)
 	}
 	pthread_mutex_unlock(&channel->lock);
 	atomic_fetch_sub(&to_context(ibchannel->context)->objects, 1);
-	close(ibchannel->fd);
+	close_descriptors(channel);
+	if (channel->loops)
+		progress_part_loop();
 	pthread_mutex_destroy(&channel->lock);
 	free(channel);
 	return 0;
@@ -53,7 +83,7 @@ static void count_up(struct soft_channel *channel)
 	uint64_t one = 1;
 
 	channel->counted++;
-	if (write(channel->channel.fd, &one, sizeof(one)) < 0)
+	if (write(channel->count_fd, &one, sizeof(one)) < 0)
 		log_error("completion channel: %s", strerror(errno));
 }
 
@@ -68,7 +98,7 @@ static void count_down(struct soft_channel *channel)
 	if (atomic_fetch_sub(&channel->queued, 1) > channel->counted)
 		return;
 	channel->counted--;
-	if (read(channel->channel.fd, &one, sizeof(one)) < 0)
+	if (read(channel->count_fd, &one, sizeof(one)) < 0)
 		log_error("completion channel: %s", strerror(errno));
 }
 
@@ -131,9 +161,29 @@ static int wait_for_event(const struct soft_channel *channel)
 	int error;
 
 	awaited = channel;
-	error = progress_wait(channel->channel.fd, -1, &channel->queued);
+	error = progress_wait(channel->count_fd, -1, &channel->queued);
 	awaited = NULL;
 	return error;
+}
+
+/*
+ * A program that comes here in vain and may not block has seen EAGAIN, and so may be woken for data
+ * that makes no event; one that only comes when the descriptor is readable relies on an event. The
+ * data that woke it has not been looked at yet.
+ */
+static int look_for_event(struct soft_channel *channel)
+{
+	UNCANCELLABLE;
+	if (!channel->loops && !channel->asked_to_loop) {
+		channel->asked_to_loop = true;
+		channel->loops = progress_join_loop(channel->channel.fd);
+	}
+	if (channel->loops) {
+		awaited = channel;
+		progress_look();
+		awaited = NULL;
+	}
+	return atomic_load(&channel->queued) ? 0 : -EAGAIN;
 }
 
 int soft_ibv_get_cq_event(struct ibv_comp_channel *ibchannel, struct ibv_cq **ibcq,
@@ -143,8 +193,8 @@ int soft_ibv_get_cq_event(struct ibv_comp_channel *ibchannel, struct ibv_cq **ib
 	struct soft_cq *cq;
 
 	while (!(cq = take_event(channel))) {
-		int error = fcntl(ibchannel->fd, F_GETFL) & O_NONBLOCK ? -EAGAIN
-								       : wait_for_event(channel);
+		bool blocks = !(fcntl(ibchannel->fd, F_GETFL) & O_NONBLOCK);
+		int error = blocks ? wait_for_event(channel) : look_for_event(channel);
 
 		if (error) {
 			errno = -error;

@@ -37,6 +37,25 @@ static void end_drive(struct soft_cq *cq)
 	atomic_store_explicit(&cq->driven, false, memory_order_release);
 }
 
+/* ---- programs that sleep in a loop of their own ---- */
+
+/* Whoever arms a CQ of a channel that is in a loop is about to sleep there. The lock is held. */
+static bool begin_sleep(struct soft_cq *cq)
+{
+	if (cq->slept_at || !cq->channel || !cq->channel->loops)
+		return false;
+	cq->slept_at = true;
+	return true;
+}
+
+/* The lock is held. */
+static void end_sleep(struct soft_cq *cq)
+{
+	if (cq->slept_at)
+		progress_loop_is_over();
+	cq->slept_at = false;
+}
+
 /* ---- queues ---- */
 
 struct ibv_cq *soft_ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
@@ -87,6 +106,7 @@ static void retire_events(struct soft_cq *cq)
 {
 	channel_forget(cq->channel, cq);
 	pthread_mutex_lock(&cq->lock);
+	end_sleep(cq);
 	for (;;) {
 		unsigned taken;
 
@@ -140,13 +160,18 @@ void soft_ibv_ack_cq_events(struct ibv_cq *ibcq, unsigned nevents)
 int soft_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 {
 	struct soft_cq *cq = container_of(ibcq, struct soft_cq, cq);
+	bool sleeps;
 
+	UNCANCELLABLE;
 	pthread_mutex_lock(&cq->lock);
 	if (!solicited_only)
 		cq->armed = CQ_ARMED;
 	else if (cq->armed == CQ_QUIET)
 		cq->armed = CQ_ARMED_SOLICITED;
+	sleeps = begin_sleep(cq);
 	pthread_mutex_unlock(&cq->lock);
+	if (sleeps)
+		progress_expect_loop();
 	return 0;
 }
 
@@ -234,6 +259,7 @@ void cq_push(struct soft_cq *cq, const struct ibv_wc *wc, bool solicited)
 	if (cq->armed == CQ_ARMED ||
 	    (cq->armed == CQ_ARMED_SOLICITED && (solicited || wc->status != IBV_WC_SUCCESS))) {
 		cq->armed = CQ_QUIET;
+		end_sleep(cq);
 		if (cq->channel)
 			channel_signal(cq->channel, cq);
 	}
@@ -439,7 +465,9 @@ static int look(struct soft_cq *cq, int num, struct ibv_wc *wc, uint64_t *stamp,
 	poll_at_hand.stamp = stamp;
 	poll_at_hand.room = num;
 	poll_at_hand.count = 0;
+	progress_set_sleepy(atomic_load_explicit(&cq->slept_at, memory_order_relaxed));
 	hit |= drive_hot(cq, &cold);
+	progress_set_sleepy(false);
 	progress_polled(hit, cold ? 0 : turn);
 	poll_at_hand.cq = NULL;
 	return poll_at_hand.count;

@@ -107,11 +107,14 @@ bool region_covers(struct region_sight *last, struct ibv_pd *pd, const struct ib
 
 struct soft_channel {
 	struct ibv_comp_channel channel;
-	pthread_mutex_t lock; /* guards events; a leaf below a CQ's lock */
-	struct list events;   /* CQs with an event to be fetched */
-	atomic_uint queued;   /* events in all */
-	unsigned counted;     /* of them at the descriptor: all but those handed to their maker */
-	int cqs;              /* that use this channel */
+	int count_fd;              /* eventfd: the events */
+	atomic_bool loops;         /* the program sleeps in a loop of its own */
+	atomic_bool asked_to_loop; /* once is enough */
+	pthread_mutex_t lock;      /* guards events; a leaf below a CQ's lock */
+	struct list events;        /* CQs with an event to be fetched */
+	atomic_uint queued;        /* events in all */
+	unsigned counted; /* of them at the descriptor: all but those handed to their maker */
+	int cqs;          /* that use this channel */
 };
 
 #define CQ_HOT  4
@@ -138,6 +141,7 @@ struct soft_cq {
 	uint32_t size;
 	uint32_t mask;
 	_Atomic(enum cq_arming) armed; /* read without the lock as a hint */
+	atomic_bool slept_at; /* armed for a program's own loop; read without the lock as a hint */
 	bool overrun;
 	unsigned events_queued; /* on the channel, not fetched; under the channel's lock */
 	unsigned events_taken;  /* fetched; under lock */

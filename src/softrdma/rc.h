@@ -157,6 +157,17 @@ void rc_send_done(struct rc_qp *qp, struct rc_send *send, enum ibv_wc_status sta
 /* The next receive, or NULL: none is posted. It is the queue pair's until rc_recv_done. */
 struct rc_recv *rc_recv_begin(struct rc_qp *qp);
 
+/*
+ * The receive that rc_recv_begin will return after @ahead others, as long as the lock is held.
+ * False: there is none, it was wrong when it was posted, or it is of an SRQ.
+ */
+struct rc_recv_view {
+	const struct ibv_sge *sge;
+	unsigned num_sge;
+	uint32_t length; /* room */
+};
+bool rc_recv_peek(const struct rc_qp *qp, unsigned ahead, struct rc_recv_view *view);
+
 /* What a finished receive tells its program. */
 struct rc_arrival {
 	enum ibv_wc_status status;

@@ -110,6 +110,13 @@ bool raw_deliver(struct raw_qp *raw, const struct raw_frame *frame)
 	return true;
 }
 
+void raw_delivered(struct raw_qp *raw, uint32_t len)
+{
+	const struct rc_arrival arrival = {.opcode = IBV_WC_RECV, .length = len};
+
+	rc_recv_done(raw->qp, rc_recv_begin(raw->qp), &arrival);
+}
+
 static void rx_ready(struct progress_source *source, uint32_t events)
 {
 	struct raw_rx *rx = container_of(source, struct raw_rx, source);

@@ -71,5 +71,7 @@ struct raw_frame {
 
 /* Put a frame into the next receive. False: none is posted. The queue pair's lock is held. */
 bool raw_deliver(struct raw_qp *raw, const struct raw_frame *frame);
+/* The next receive has a frame of so many bytes in it already (rc_recv_peek). */
+void raw_delivered(struct raw_qp *raw, uint32_t len);
 
 #endif

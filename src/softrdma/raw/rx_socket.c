@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* Receiving by recvmmsg from a packet socket: works wherever packets may be read at all. */
+/*
+ * Receiving by recvmmsg from a packet socket: works wherever packets may be read at all. Frames go
+ * straight into the receives, if nothing has to be done with them on the way.
+ */
 #include <errno.h>
 #include <linux/if_packet.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #include "../../common/log.h"
+#include "internal.h"
 #include "packet.h"
 
 #define BATCH       32
 #define FRAME_BYTES (68 << 10) /* loopback's largest */
 #define RECV_BUFFER (32 << 20)
+#define MOST_PIECES (4 * BATCH)
 
 union control {
 	struct cmsghdr header;
@@ -21,7 +27,7 @@ struct rx_socket {
 	struct packet_socket packet;
 	/* What was read, and not delivered yet: messages next to num. */
 	struct mmsghdr messages[BATCH];
-	struct iovec pieces[BATCH];
+	struct iovec pieces[MOST_PIECES];
 	union control controls[BATCH];
 	unsigned next, num;
 	char (*frames)[FRAME_BYTES];
@@ -45,23 +51,101 @@ static struct raw_tag tag_of(struct msghdr *message)
 	return tag;
 }
 
+/* ---- by way of a buffer here ---- */
+
+static void describe(struct rx_socket *rx, unsigned i, struct iovec *pieces, unsigned num)
+{
+	rx->messages[i].msg_hdr = (struct msghdr){
+		.msg_iov = pieces,
+		.msg_iovlen = num,
+		.msg_control = &rx->controls[i],
+		.msg_controllen = sizeof(rx->controls[i]),
+	};
+}
+
 static bool fetch(struct rx_socket *rx)
 {
 	int num;
 
 	for (unsigned i = 0; i < BATCH; i++) {
 		rx->pieces[i] = (struct iovec){rx->frames[i], FRAME_BYTES};
-		rx->messages[i].msg_hdr = (struct msghdr){
-			.msg_iov = &rx->pieces[i],
-			.msg_iovlen = 1,
-			.msg_control = &rx->controls[i],
-			.msg_controllen = sizeof(rx->controls[i]),
-		};
+		describe(rx, i, &rx->pieces[i], 1);
 	}
 	num = recvmmsg(rx->packet.rx.source.fd, rx->messages, BATCH, MSG_DONTWAIT, NULL);
 	rx->next = 0;
 	rx->num = num > 0 ? (unsigned)num : 0;
 	return num > 0;
+}
+
+/* False: no receive is posted for it. */
+static bool deliver_next(struct rx_socket *rx)
+{
+	struct mmsghdr *message = &rx->messages[rx->next];
+	struct raw_tag tag = tag_of(&message->msg_hdr);
+
+	if (!packet_deliver(&rx->packet, rx->frames[rx->next], message->msg_len, message->msg_len,
+			    &tag))
+		return false;
+	rx->next++;
+	return true;
+}
+
+/* ---- straight into the receives ---- */
+
+/* How many receives could take a frame each, described; at most @most. */
+static unsigned describe_receives(struct rx_socket *rx, unsigned most)
+{
+	const struct rc_qp *qp = rx->packet.rx.raw->qp;
+	struct rc_recv_view view;
+	unsigned num, used = 0;
+
+	for (num = 0; num < most && rc_recv_peek(qp, num, &view); num++) {
+		size_t bytes;
+		int count;
+
+		if (!view.length || used + view.num_sge > MOST_PIECES)
+			break;
+		count = rc_sge_slice(view.sge, view.num_sge, 0, view.length, &rx->pieces[used],
+				     (int)view.num_sge, &bytes);
+		describe(rx, num, &rx->pieces[used], (unsigned)count);
+		used += (unsigned)count;
+	}
+	return num;
+}
+
+/* It has to be moved after all: a tag belongs in front of it, or there was too little room. */
+static void deliver_anew(struct rx_socket *rx, const struct msghdr *message, uint32_t len,
+			 const struct raw_tag *tag)
+{
+	uint32_t kept = 0;
+
+	for (size_t i = 0; i < message->msg_iovlen && kept < len; i++) {
+		const struct iovec *piece = &message->msg_iov[i];
+		uint32_t here = piece->iov_len < len - kept ? (uint32_t)piece->iov_len : len - kept;
+
+		memcpy(rx->frames[0] + kept, piece->iov_base, here);
+		kept += here;
+	}
+	packet_deliver(&rx->packet, rx->frames[0], kept, len, tag);
+}
+
+/* How many frames came. */
+static unsigned fetch_into_receives(struct rx_socket *rx, unsigned num)
+{
+	int came = recvmmsg(rx->packet.rx.source.fd, rx->messages, num, MSG_DONTWAIT | MSG_TRUNC,
+			    NULL);
+
+	for (int i = 0; i < came; i++) {
+		struct msghdr *message = &rx->messages[i].msg_hdr;
+		struct raw_tag tag = tag_of(message);
+		uint32_t len = rx->messages[i].msg_len;
+
+		if (tag.is_there || message->msg_flags & MSG_TRUNC)
+			deliver_anew(rx, message, len, &tag);
+		else
+			raw_delivered(rx->packet.rx.raw, len);
+	}
+	return came > 0 ? (unsigned)came : 0;
 }
 
 static unsigned receive(struct raw_rx *base, unsigned budget)
@@ -70,16 +154,20 @@ static unsigned receive(struct raw_rx *base, unsigned budget)
 	unsigned count = 0;
 
 	while (count < budget) {
-		struct raw_tag tag;
-		uint32_t len;
+		unsigned left = budget - count, num = 0;
 
-		if (rx->next == rx->num && !fetch(rx))
+		/* Those that are to be matched here may not be wanted. */
+		if (rx->next == rx->num && !rx->packet.unfiltered.num)
+			num = describe_receives(rx, left < BATCH ? left : BATCH);
+		if (num) {
+			num = fetch_into_receives(rx, num);
+			if (!num)
+				break;
+			count += num;
+			continue;
+		}
+		if ((rx->next == rx->num && !fetch(rx)) || !deliver_next(rx))
 			break;
-		tag = tag_of(&rx->messages[rx->next].msg_hdr);
-		len = rx->messages[rx->next].msg_len;
-		if (!packet_deliver(&rx->packet, rx->frames[rx->next], len, len, &tag))
-			break;
-		rx->next++;
 		count++;
 	}
 	return count;

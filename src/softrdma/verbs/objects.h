@@ -219,6 +219,8 @@ void recvq_fini(struct recvq *queue);
 int recvq_post(struct recvq *queue, struct ibv_pd *pd, const struct ibv_recv_wr *wr);
 /* Take the oldest receive. */
 bool recvq_take(struct recvq *queue, struct rc_recv *out);
+/* See rc_recv_peek. */
+bool recvq_peek(const struct recvq *queue, unsigned ahead, struct rc_recv_view *view);
 
 static inline uint32_t recvq_count(const struct recvq *queue)
 {

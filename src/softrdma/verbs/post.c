@@ -311,6 +311,13 @@ struct rc_recv *rc_recv_begin(struct rc_qp *rc)
 	return qp->recv_busy ? &qp->recv : NULL;
 }
 
+bool rc_recv_peek(const struct rc_qp *rc, unsigned ahead, struct rc_recv_view *view)
+{
+	const struct soft_qp *qp = container_of(rc, const struct soft_qp, rc);
+
+	return !qp->srq && !qp->recv_busy && recvq_peek(&qp->rq, ahead, view);
+}
+
 void rc_recv_done(struct rc_qp *rc, struct rc_recv *recv, const struct rc_arrival *arrival)
 {
 	struct soft_qp *qp = to_qp(rc);

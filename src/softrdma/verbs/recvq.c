@@ -70,3 +70,14 @@ bool recvq_take(struct recvq *queue, struct rc_recv *out)
 	memcpy(out->sge, slot->sge, slot->num_sge * sizeof(*slot->sge));
 	return true;
 }
+
+bool recvq_peek(const struct recvq *queue, unsigned ahead, struct rc_recv_view *view)
+{
+	const struct recv_slot *slot = slot_at(queue, queue->head + ahead);
+
+	if (ahead >= recvq_count(queue) || slot->status != IBV_WC_SUCCESS)
+		return false;
+	*view = (struct rc_recv_view){
+		.sge = slot->sge, .num_sge = slot->num_sge, .length = slot->length};
+	return true;
+}

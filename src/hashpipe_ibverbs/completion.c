@@ -31,6 +31,10 @@ int queue_open(struct queue *queue, struct ibv_context *device, uint32_t entries
 	*queue = (struct queue){0};
 	if (stamped) {
 		queue->extended = ibv_create_cq_ex(device, &attr);
+		if (!queue->extended) { /* one thread is a hint that not every device takes */
+			attr.comp_mask = 0;
+			queue->extended = ibv_create_cq_ex(device, &attr);
+		}
 		if (!queue->extended)
 			return errno ? -errno : -ENOMEM;
 		queue->cq = ibv_cq_ex_to_cq(queue->extended);

@@ -267,7 +267,8 @@ void progress_kick(void)
 	 * polls.
 	 */
 	if (atomic_load_explicit(&progress.mode, memory_order_relaxed) == YIELD &&
-	    !atomic_load_explicit(&progress.waiters, memory_order_relaxed))
+	    !atomic_load_explicit(&progress.waiters, memory_order_relaxed) &&
+	    atomic_load_explicit(&progress.sleepers, memory_order_relaxed) <= 0)
 		return;
 	/* At once it would take away what is being gathered. */
 	if (!atomic_exchange(&progress.kicked, true))
@@ -335,16 +336,20 @@ bool progress_polled(bool hit, unsigned turn)
 	return turn % (sources_are_quiet() ? LOOK_QUIET : LOOK_EMPTY) == 0 && look();
 }
 
-static __thread bool is_sleepy __attribute__((tls_model("initial-exec")));
+static __thread const atomic_bool *minded[2] __attribute__((tls_model("initial-exec")));
 
-static bool may_lend(void)
+void progress_mind_sleepers(const atomic_bool *one, const atomic_bool *other)
 {
-	return !is_watching() && !is_sleepy && !atomic_load(&progress.waiters);
+	minded[0] = one;
+	minded[1] = other;
 }
 
-void progress_set_sleepy(bool sleepy)
+/* Whoever is about to sleep says so, and takes back what is lent; here it is the other way round.
+ */
+static bool may_lend(void)
 {
-	is_sleepy = sleepy;
+	return !is_watching() && !(minded[0] && atomic_load(minded[0])) &&
+	       !(minded[1] && atomic_load(minded[1])) && !atomic_load(&progress.waiters);
 }
 
 void progress_looked(struct progress_source *source, bool found)
@@ -438,8 +443,9 @@ bool progress_join_loop(int fd)
 	return false;
 }
 
-void progress_part_loop(void)
+void progress_part_loop(int fd)
 {
+	epoll_ctl(fd, EPOLL_CTL_DEL, sources_fd(PROGRESS_DATA), NULL);
 	atomic_fetch_sub(&progress.loops, 1);
 }
 
@@ -671,6 +677,8 @@ static void after_fork_in_child(void)
 	progress.started = false;
 	/* Of threads that are not here. */
 	atomic_store(&progress.waiters, 0);
+	atomic_store(&progress.loops, 0);
+	atomic_store(&progress.sleepers, 0);
 	atomic_store(&progress.long_moves, 0);
 	atomic_store(&progress.kicked, false);
 	atomic_store(&progress.tick_set, false);

@@ -165,12 +165,12 @@ int progress_wait(int fd, int timeout_ms, const atomic_uint *events);
 
 /*
  * For programs that sleep in an event loop of their own: @fd, an epoll instance, becomes readable
- * with the DATA set from now on, until it is closed. So the program itself is woken, not the thread
+ * with the DATA set from now on. So the program itself is woken, not the thread
  * first and then the program. False: not this one, there are too many.
  */
 bool progress_join_loop(int fd);
-/* One of those has closed it. */
-void progress_part_loop(void);
+/* No longer. */
+void progress_part_loop(int fd);
 /*
  * The program is about to sleep there, and will call progress_look when it is woken; until
  * progress_loop_is_over, or until it has not been seen for a while.
@@ -179,8 +179,11 @@ void progress_expect_loop(void);
 void progress_loop_is_over(void);
 /* Look at the DATA set. Whether there was anything. */
 bool progress_look(void);
-/* This thread's looks are the last before such a sleep: what they look at is not lent to it. */
-void progress_set_sleepy(bool sleepy);
+/*
+ * What this thread looks at from now on is not lent to it while one of these is true: somebody
+ * sleeps for it. NULL: nobody does.
+ */
+void progress_mind_sleepers(const atomic_bool *one, const atomic_bool *other);
 
 uint64_t progress_now(void); /* CLOCK_MONOTONIC, ns */
 

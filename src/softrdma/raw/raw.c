@@ -178,6 +178,11 @@ static void op_recv_posted(struct rc_qp *qp)
 	raw->starved = false;
 	watch_again(raw->rx);
 	watch_again(raw->finishing);
+	/* A back end may hold frames that its descriptor does not tell of. */
+	if (raw->rx)
+		progress_again(&raw->rx->source);
+	if (raw->finishing)
+		progress_again(&raw->finishing->source);
 }
 
 /* There is no peer to tell. Whoever changed the state closes the back end. */

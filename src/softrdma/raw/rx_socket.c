@@ -71,7 +71,8 @@ static bool fetch(struct rx_socket *rx)
 		rx->pieces[i] = (struct iovec){rx->frames[i], FRAME_BYTES};
 		describe(rx, i, &rx->pieces[i], 1);
 	}
-	num = recvmmsg(rx->packet.rx.source.fd, rx->messages, BATCH, MSG_DONTWAIT, NULL);
+	num = recvmmsg(rx->packet.rx.source.fd, rx->messages, BATCH, MSG_DONTWAIT | MSG_TRUNC,
+		       NULL);
 	rx->next = 0;
 	rx->num = num > 0 ? (unsigned)num : 0;
 	return num > 0;
@@ -82,9 +83,9 @@ static bool deliver_next(struct rx_socket *rx)
 {
 	struct mmsghdr *message = &rx->messages[rx->next];
 	struct raw_tag tag = tag_of(&message->msg_hdr);
+	uint32_t len = message->msg_len < FRAME_BYTES ? message->msg_len : FRAME_BYTES;
 
-	if (!packet_deliver(&rx->packet, rx->frames[rx->next], message->msg_len, message->msg_len,
-			    &tag))
+	if (!packet_deliver(&rx->packet, rx->frames[rx->next], len, message->msg_len, &tag))
 		return false;
 	rx->next++;
 	return true;
@@ -121,7 +122,9 @@ static void deliver_anew(struct rx_socket *rx, const struct msghdr *message, uin
 
 	for (size_t i = 0; i < message->msg_iovlen && kept < len; i++) {
 		const struct iovec *piece = &message->msg_iov[i];
-		uint32_t here = piece->iov_len < len - kept ? (uint32_t)piece->iov_len : len - kept;
+		uint32_t most = len < FRAME_BYTES ? len : FRAME_BYTES;
+		uint32_t here =
+			piece->iov_len < most - kept ? (uint32_t)piece->iov_len : most - kept;
 
 		memcpy(rx->frames[0] + kept, piece->iov_base, here);
 		kept += here;
@@ -135,6 +138,9 @@ static unsigned fetch_into_receives(struct rx_socket *rx, unsigned num)
 	int came = recvmmsg(rx->packet.rx.source.fd, rx->messages, num, MSG_DONTWAIT | MSG_TRUNC,
 			    NULL);
 
+	if (came < 0 && errno != EAGAIN && errno != EINTR)
+		log_debug("soft_%s: cannot receive: %s", rx->packet.rx.raw->iface.name,
+			  strerror(errno));
 	for (int i = 0; i < came; i++) {
 		struct msghdr *message = &rx->messages[i].msg_hdr;
 		struct raw_tag tag = tag_of(message);
@@ -153,7 +159,8 @@ static unsigned receive(struct raw_rx *base, unsigned budget)
 	struct rx_socket *rx = container_of(base, struct rx_socket, packet.rx);
 	unsigned count = 0;
 
-	while (count < budget) {
+	/* What was fetched is not left behind: nothing would tell of it. */
+	while (count < budget || rx->next != rx->num) {
 		unsigned left = budget - count, num = 0;
 
 		/* Those that are to be matched here may not be wanted. */

@@ -182,8 +182,10 @@ static ssize_t copy(struct shm_conn *conn, const struct rc_send *send)
 	if (conn->tx.reads_open || !ring_is_past(&conn->tx.ring, conn->tx.asked))
 		return -EAGAIN;
 	bytes = copy_onesided(conn, send, conn->tx.offset);
-	if (bytes > 0)
+	if (bytes > 0) {
 		conn->tx.budget -= (int)((size_t)bytes / STEP_BYTES);
+		stop_waiting(conn); /* for room: it needs none any more */
+	}
 	return bytes;
 }
 

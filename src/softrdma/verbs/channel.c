@@ -58,6 +58,13 @@ struct ibv_comp_channel *soft_ibv_create_comp_channel(struct ibv_context *contex
 	return &channel->channel;
 }
 
+static void leave_loop(struct soft_channel *channel)
+{
+	if (atomic_exchange(&channel->loops, false))
+		progress_part_loop(channel->channel.fd);
+	atomic_store(&channel->asked_to_loop, false);
+}
+
 int soft_ibv_destroy_comp_channel(struct ibv_comp_channel *ibchannel)
 {
 	struct soft_channel *channel = container_of(ibchannel, struct soft_channel, channel);
@@ -69,9 +76,8 @@ int soft_ibv_destroy_comp_channel(struct ibv_comp_channel *ibchannel)
 	}
 	pthread_mutex_unlock(&channel->lock);
 	atomic_fetch_sub(&to_context(ibchannel->context)->objects, 1);
+	leave_loop(channel);
 	close_descriptors(channel);
-	if (channel->loops)
-		progress_part_loop();
 	pthread_mutex_destroy(&channel->lock);
 	free(channel);
 	return 0;
@@ -156,10 +162,13 @@ static struct soft_cq *take_event(struct soft_channel *channel)
 	return cq;
 }
 
-static int wait_for_event(const struct soft_channel *channel)
+static int wait_for_event(struct soft_channel *channel)
 {
 	int error;
 
+	/* Whoever may block here relies on an event behind a descriptor that is readable. */
+	if (channel->loops)
+		leave_loop(channel);
 	awaited = channel;
 	error = progress_wait(channel->count_fd, -1, &channel->queued);
 	awaited = NULL;
@@ -174,10 +183,9 @@ static int wait_for_event(const struct soft_channel *channel)
 static int look_for_event(struct soft_channel *channel)
 {
 	UNCANCELLABLE;
-	if (!channel->loops && !channel->asked_to_loop) {
-		channel->asked_to_loop = true;
-		channel->loops = progress_join_loop(channel->channel.fd);
-	}
+	if (!atomic_exchange(&channel->asked_to_loop, true) &&
+	    !(channel->loops = progress_join_loop(channel->channel.fd)))
+		atomic_store(&channel->asked_to_loop, false); /* perhaps the next time */
 	if (channel->loops) {
 		awaited = channel;
 		progress_look();

@@ -3,12 +3,16 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "../../common/log.h"
 #include "../progress/progress.h"
 #include "../uncancel.h"
 #include "flush.h"
 #include "objects.h"
+
+#define YIELDS   100 /* in vain, before whoever waits for the drive lock sleeps */
+#define PAUSE_NS 50000
 
 static uint32_t round_up_pow2(uint32_t n)
 {
@@ -19,7 +23,7 @@ static uint32_t round_up_pow2(uint32_t n)
 	return size;
 }
 
-/* ---- the drive lock: short, and mostly tried; held by one who is off the processor it is waited for ---- */
+/* ---- the drive lock: mostly it is only tried ---- */
 
 static bool try_drive(struct soft_cq *cq)
 {
@@ -28,8 +32,14 @@ static bool try_drive(struct soft_cq *cq)
 
 static void begin_drive(struct soft_cq *cq)
 {
-	while (!try_drive(cq))
-		sched_yield();
+	const struct timespec pause = {.tv_nsec = PAUSE_NS};
+
+	UNCANCELLABLE;
+	for (int i = 0; !try_drive(cq); i++)
+		if (i < YIELDS)
+			sched_yield();
+		else /* its holder may be of a lower priority */
+			nanosleep(&pause, NULL);
 }
 
 static void end_drive(struct soft_cq *cq)
@@ -465,9 +475,7 @@ static int look(struct soft_cq *cq, int num, struct ibv_wc *wc, uint64_t *stamp,
 	poll_at_hand.stamp = stamp;
 	poll_at_hand.room = num;
 	poll_at_hand.count = 0;
-	progress_set_sleepy(atomic_load_explicit(&cq->slept_at, memory_order_relaxed));
 	hit |= drive_hot(cq, &cold);
-	progress_set_sleepy(false);
 	progress_polled(hit, cold ? 0 : turn);
 	poll_at_hand.cq = NULL;
 	return poll_at_hand.count;

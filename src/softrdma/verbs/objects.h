@@ -141,7 +141,7 @@ struct soft_cq {
 	uint32_t size;
 	uint32_t mask;
 	_Atomic(enum cq_arming) armed; /* read without the lock as a hint */
-	atomic_bool slept_at; /* armed for a program's own loop; read without the lock as a hint */
+	atomic_bool slept_at;          /* armed for a program's own loop */
 	bool overrun;
 	unsigned events_queued; /* on the channel, not fetched; under the channel's lock */
 	unsigned events_taken;  /* fetched; under lock */

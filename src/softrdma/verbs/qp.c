@@ -204,7 +204,9 @@ static int attach_raw(struct soft_qp *qp)
 	const struct soft_device *device =
 		container_of(qp->qp.context->device, struct soft_device, device);
 
-	return raw_attach(&qp->rc, qp->cap.max_recv_wr, device->ifindex, device->ifname);
+	unsigned receives = qp->srq ? qp->srq->queue.depth : qp->cap.max_recv_wr;
+
+	return raw_attach(&qp->rc, receives, device->ifindex, device->ifname);
 }
 
 struct ibv_qp *soft_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
@@ -576,8 +578,10 @@ bool qp_drive(struct soft_qp *qp)
 
 	if (pthread_mutex_trylock(&qp->rc.lock))
 		return false; /* another thread is at it */
+	progress_mind_sleepers(&qp->send_cq->slept_at, &qp->recv_cq->slept_at);
 	if (qp->rc.transport)
 		any = qp->rc.transport->drive(&qp->rc);
+	progress_mind_sleepers(NULL, NULL);
 	pthread_mutex_unlock(&qp->rc.lock);
 	return any;
 }

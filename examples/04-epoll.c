@@ -49,12 +49,13 @@ static void send_tick(ibmsg_socket *connection)
 {
 	ibmsg_buffer *msg = malloc(sizeof(*msg));
 	char text[16];
+	int len;
 
 	if (!msg)
 		exit(1);
-	snprintf(text, sizeof(text), "tick %u", ++ticks);
-	must(ibmsg_alloc_msg(msg, connection, strlen(text)), "alloc");
-	memcpy(msg->data, text, strlen(text));
+	len = snprintf(text, sizeof(text), "tick %u", ++ticks);
+	must(ibmsg_alloc_msg(msg, connection, (size_t)len), "alloc");
+	memcpy(msg->data, text, (size_t)len);
 	must(ibmsg_post_send(connection, msg), "post");
 }
 

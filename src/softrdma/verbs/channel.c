@@ -183,9 +183,12 @@ static int wait_for_event(struct soft_channel *channel)
 static int look_for_event(struct soft_channel *channel)
 {
 	UNCANCELLABLE;
-	if (!atomic_exchange(&channel->asked_to_loop, true) &&
-	    !(channel->loops = progress_join_loop(channel->channel.fd)))
-		atomic_store(&channel->asked_to_loop, false); /* perhaps the next time */
+	if (!atomic_exchange(&channel->asked_to_loop, true)) {
+		bool joined = progress_join_loop(channel->channel.fd);
+
+		atomic_store(&channel->loops, joined);
+		atomic_store(&channel->asked_to_loop, joined); /* if not, perhaps the next time */
+	}
 	if (channel->loops) {
 		awaited = channel;
 		progress_look();

@@ -115,20 +115,15 @@ static unsigned describe_receives(struct rx_socket *rx, unsigned most)
 }
 
 /* It has to be moved after all: a tag belongs in front of it, or there was too little room. */
-static void deliver_anew(struct rx_socket *rx, const struct msghdr *message, uint32_t len,
-			 const struct raw_tag *tag)
+static void deliver_anew(struct rx_socket *rx, uint32_t len, const struct raw_tag *tag)
 {
-	uint32_t kept = 0;
+	struct rc_recv_view view;
+	uint32_t kept = len < FRAME_BYTES ? len : FRAME_BYTES;
 
-	for (size_t i = 0; i < message->msg_iovlen && kept < len; i++) {
-		const struct iovec *piece = &message->msg_iov[i];
-		uint32_t most = len < FRAME_BYTES ? len : FRAME_BYTES;
-		uint32_t here =
-			piece->iov_len < most - kept ? (uint32_t)piece->iov_len : most - kept;
-
-		memcpy(rx->frames[0] + kept, piece->iov_base, here);
-		kept += here;
-	}
+	rc_recv_peek(rx->packet.rx.raw->qp, 0, &view); /* it was described: it is there */
+	if (kept > view.length)
+		kept = view.length;
+	rc_sge_gather(view.sge, view.num_sge, 0, rx->frames[0], kept);
 	packet_deliver(&rx->packet, rx->frames[0], kept, len, tag);
 }
 
@@ -147,7 +142,7 @@ static unsigned fetch_into_receives(struct rx_socket *rx, unsigned num)
 		uint32_t len = rx->messages[i].msg_len;
 
 		if (tag.is_there || message->msg_flags & MSG_TRUNC)
-			deliver_anew(rx, message, len, &tag);
+			deliver_anew(rx, len, &tag);
 		else
 			raw_delivered(rx->packet.rx.raw, len);
 	}

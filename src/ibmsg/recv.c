@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../common/log.h"
+#include "../common/post.h"
 #include "internal.h"
 
 #define BATCH 32
@@ -157,9 +158,8 @@ static bool ask_for(struct conn *conn, struct block *block)
 		.wr.rdma = {.remote_addr = block->peer_address + block->asked,
 			    .rkey = block->peer_key},
 	};
-	struct ibv_send_wr *bad;
 
-	if (ibv_post_send(conn->qp, &wr, &bad)) {
+	if (post_sends(conn->qp, &wr)) {
 		conn_doom(conn, IBMSG_POST_SEND_FAILED);
 		return false;
 	}

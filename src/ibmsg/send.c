@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../common/log.h"
+#include "../common/post.h"
 #include "internal.h"
 
 #define BATCH 32
@@ -95,7 +96,7 @@ static void take_owed(struct conn *conn, struct proto_message *message)
 /* The queue pair is lost: its completions, or the dispatcher, will say so. */
 static void post_failed(struct conn *conn, int error)
 {
-	log_error("%s: cannot post: %s", conn->name, strerror(error < 0 ? -error : error));
+	log_error("%s: cannot post: %s", conn->name, strerror(-error));
 	conn_doom(conn, IBMSG_POST_SEND_FAILED);
 }
 
@@ -110,11 +111,10 @@ static bool post_inline(struct conn *conn, const struct proto_message *message, 
 		.sg_list = &sge,
 		.num_sge = 1,
 	};
-	struct ibv_send_wr *bad;
 	int error;
 
 	sge.length = (uint32_t)proto_put_message(bytes, message);
-	error = ibv_post_send(conn->qp, &wr, &bad);
+	error = post_sends(conn->qp, &wr);
 	if (error)
 		post_failed(conn, error);
 	return !error;
@@ -224,13 +224,12 @@ struct batch {
 
 static void post_batch(struct conn *conn, struct batch *batch)
 {
-	struct ibv_send_wr *bad;
 	int error;
 
 	if (!batch->count)
 		return;
 	batch->wrs[batch->count - 1].next = NULL;
-	error = ibv_post_send(conn->qp, batch->wrs, &bad);
+	error = post_sends(conn->qp, batch->wrs);
 	batch->count = 0;
 	if (error)
 		post_failed(conn, error);
@@ -453,8 +452,7 @@ void send_beat(struct conn *conn)
 		.num_sge = 1,
 		.wr.rdma = {.remote_addr = conn->word_address, .rkey = conn->word_key},
 	};
-	struct ibv_send_wr *bad;
-	int error = ibv_post_send(conn->qp, &wr, &bad);
+	int error = post_sends(conn->qp, &wr);
 
 	if (error)
 		post_failed(conn, error);

@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 
+#include "../common/post.h"
 #include "internal.h"
 
 int sendq_init(struct sendq *sendq, unsigned depth)
@@ -52,13 +53,12 @@ static bool is_signal_due(const struct sendq *sendq)
 static int post_now(struct conn *conn, struct ibv_send_wr *wr, uint64_t *op, enum sent_kind kind)
 {
 	struct sendq *sendq = &conn->sendq;
-	struct ibv_send_wr *bad;
 	int error;
 
 	if (is_signal_due(sendq))
 		wr->send_flags |= IBV_SEND_SIGNALED;
 	wr->wr_id = sendq->last + 2;
-	error = ibv_post_send(conn->id->qp, wr, &bad);
+	error = post_sends(conn->id->qp, wr);
 	if (error)
 		return error_of(error, "the device did not take the request");
 	sendq->last = wr->wr_id;

@@ -15,7 +15,7 @@ qemu() {
   shift 4
   exec setpriv --pdeathsig KILL qemu-system-x86_64 "${accel[@]}" -m 1024 -smp 2 \
     -nodefaults -no-user-config -display none -monitor none -serial stdio -no-reboot \
-    -kernel "$kernel" -initrd "$initrd" -append "console=ttyS0 quiet oops=panic panic=-1" \
+    -kernel "$kernel" -initrd "$initrd" -append "console=ttyS0 quiet oops=panic panic=-1 no_timer_check" \
     -fsdev "local,id=share,path=$share,security_model=none" \
     -device virtio-9p-pci,fsdev=share,mount_tag=share "$@"
 }

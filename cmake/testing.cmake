@@ -32,7 +32,7 @@ function(ibmsg_vm_test name)
     list(APPEND options --peer ${ARG_PEER})
   endif()
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 120)
+    set(ARG_TIMEOUT 300)
   endif()
   # The guest gives up first, and says why.
   math(EXPR limit "${ARG_TIMEOUT} - 30")

@@ -97,7 +97,20 @@ SETTER(ibmsg_set_busy_poll, unsigned, busy_poll_us)
 SETTER(ibmsg_set_connect_timeout, unsigned, connect_ms)
 SETTER(ibmsg_set_keepalive, unsigned, keepalive_ms)
 SETTER(ibmsg_set_max_message, uint64_t, max_message)
-SETTER(ibmsg_set_max_memory, uint64_t, max_memory)
+
+/* Who waits for memory may find some. */
+int ibmsg_set_max_memory(ibmsg_event_loop *event_loop, uint64_t bytes)
+{
+	struct loop *loop = event_loop ? loop_of(event_loop) : NULL;
+
+	if (!loop)
+		return IBMSG_INVALID_ARGUMENT;
+	loop_lock(loop);
+	loop->max_memory = bytes;
+	loop_unlock(loop);
+	loop_wake(loop);
+	return IBMSG_OK;
+}
 
 /* ---- connections ---- */
 
@@ -274,6 +287,8 @@ static bool is_whole(ibmsg_buffer *msg)
 	if (!block)
 		return false;
 	first = block->slot ? block->base + PROTO_HEADER_LEN : block->base;
+	if (block->carrier)
+		first = block_bytes(block);
 	end = block_bytes(block) + block->room;
 	if (data < first || data > end || (!block->slot && data != first))
 		return false;

@@ -24,12 +24,14 @@ struct conn *conn_new(struct loop *loop, ibmsg_socket *socket, bool connector)
 	conn->connector = connector;
 	conn->window = FIRST_WINDOW;
 	conn->ours.version = PROTO_VERSION;
+	conn->ours.features = PROTO_TAKES_MANY;
 	conn->ours.max_send = RECV_BYTES;
 	strcpy(conn->name, "?");
 	list_init(&conn->due_link);
 	list_init(&conn->timer.link);
 	list_init(&conn->queue);
 	list_init(&conn->in_flight);
+	list_init(&conn->carriers);
 	list_init(&conn->offered);
 	list_init(&conn->finished);
 	list_init(&conn->receives);

@@ -218,6 +218,14 @@ int device_get(struct loop *loop, struct ibv_context *verbs, struct device **out
 	return 0;
 }
 
+void device_starve_all(struct loop *loop)
+{
+	struct list *pos;
+
+	list_for_each (pos, &loop->devices)
+		pool_starve(container_of(pos, struct device, link)->pool);
+}
+
 uint64_t device_arriving_elsewhere(const struct device *device)
 {
 	uint64_t bytes = 0;

@@ -8,6 +8,7 @@
  *   conn.c     the life of a connection, and its end
  *   send.c     posted messages, credits, what is said to the peer
  *   recv.c     what the peer says; long messages are read; delivery in order
+ *   many.c     short messages that travel together
  *   pool.c, proto.c, errors.c
  *
  * Locks: one per loop guards everything of it, and is not held during callbacks. Only the thread
@@ -116,7 +117,8 @@ struct conn {
 	bool may_send; /* the connector's hello is the first message on the wire */
 	bool hello_due;
 	struct list queue;     /* buffers that wait */
-	struct list in_flight; /* given to the device as DATA, in order */
+	struct list in_flight; /* given to the device as DATA or MANY, in order */
+	struct list carriers;  /* blocks with the copies of those in a MANY, in order */
 	struct list offered;   /* to be read by the peer */
 	struct list finished;  /* to be told */
 	unsigned num_offered;
@@ -294,6 +296,8 @@ int device_get(struct loop *loop, struct ibv_context *verbs, struct device **dev
 void device_put(struct device *device, struct cq *cq);
 /* Bytes for arriving messages on the loop's other devices. */
 uint64_t device_arriving_elsewhere(const struct device *device);
+/* Somebody waits for memory: the bound is the loop's, so what is freed on any device counts. */
+void device_starve_all(struct loop *loop);
 /* It is gone: nothing new is done with it. */
 void device_removed(struct loop *loop, const struct ibv_context *verbs);
 /* Let go of devices that are gone, while no event of theirs is at hand. */
@@ -358,7 +362,7 @@ static inline bool conn_is_over(const struct conn *conn)
 
 /* ---- send.c ---- */
 
-enum wr_kind { WR_RECV, WR_DATA, WR_OFFER, WR_CONTROL, WR_READ, WR_BEAT };
+enum wr_kind { WR_RECV, WR_DATA, WR_MANY, WR_OFFER, WR_CONTROL, WR_READ, WR_BEAT };
 
 static inline uint64_t wr_id(enum wr_kind kind, const void *ptr)
 {
@@ -408,5 +412,16 @@ void recv_read_done(struct conn *conn);
 void recv_deliver(struct conn *conn);
 /* Give back every block; the queue pair is gone. */
 void recv_drop_all(struct conn *conn);
+
+/* ---- many.c ---- */
+
+/* Two or more that wait at the head of the queue, which is not empty, can travel together. */
+bool many_wait(const struct conn *conn);
+/* Copy what can from the queue into @carrier. Returns the bytes. */
+size_t many_fill(struct conn *conn, struct block *carrier);
+/* A MANY of @count messages has come, and was found to be well. */
+void many_arrived(struct block *carrier, uint64_t count);
+/* Its next message. NULL: no memory. */
+struct block *many_take(struct block *carrier);
 
 #endif

@@ -27,6 +27,7 @@ struct pool *pool_new(struct ibv_pd *pd, int wake_fd)
 	if (!pool)
 		return NULL;
 	list_init(&pool->slots);
+	list_init(&pool->parts);
 	list_init(&pool->slabs);
 	list_init(&pool->large);
 	pool->pd = pd;
@@ -48,7 +49,7 @@ static void pool_free(struct pool *pool)
 	list_for_each_safe (pos, next, &pool->slabs) {
 		struct slab *slab = container_of(pos, struct slab, link);
 
-		if (ibv_dereg_mr(slab->mr))
+		if (slab->mr && ibv_dereg_mr(slab->mr))
 			log_warn("cannot deregister %p", (void *)slab->memory);
 		free(slab->memory);
 		free(slab);
@@ -214,6 +215,8 @@ static struct block *get(struct pool *pool, size_t size)
 	pool->users++;
 	block->ready = false;
 	block->arriving = false;
+	block->refs = 1;
+	block->parts = 0;
 	block->msg = (ibmsg_buffer){.mr = block->mr, .data = block_bytes(block), .size = size};
 	block->msg.private_[0] = block;
 	return block;
@@ -239,33 +242,106 @@ struct block *pool_get_arriving(struct pool *pool, size_t size, uint64_t most)
 	if (block) {
 		block->arriving = true;
 		pool->arriving += block->room;
-	} else {
-		pool->starved = true;
 	}
 	lock_give(&pool->lock);
 	return block;
 }
 
-void block_put(struct block *block)
+void pool_starve(struct pool *pool)
+{
+	lock_take(&pool->lock);
+	pool->starved = true;
+	lock_give(&pool->lock);
+}
+
+/* ---- parts ---- */
+
+/* The lock is held. */
+static bool add_parts(struct pool *pool)
+{
+	struct slab *slab = calloc(1, sizeof(*slab));
+
+	if (!slab)
+		return false;
+	for (unsigned i = 0; i < SLAB_SLOTS; i++) {
+		slab->blocks[i].pool = pool;
+		slab->blocks[i].slot = true;
+		list_add_tail(&pool->parts, &slab->blocks[i].link);
+	}
+	list_add_tail(&pool->slabs, &slab->link);
+	return true;
+}
+
+struct block *block_part(struct block *carrier, uint8_t *bytes, size_t size)
+{
+	struct pool *pool = carrier->pool;
+	struct block *part = NULL;
+
+	lock_take(&pool->lock);
+	if (!list_is_empty(&pool->parts) || add_parts(pool)) {
+		part = list_first(&pool->parts, struct block, link);
+		list_del(&part->link);
+		part->base = bytes - SLOT_HEADROOM;
+		part->room = size;
+		part->mr = carrier->mr;
+		part->carrier = carrier;
+		part->msg = (ibmsg_buffer){.mr = part->mr, .data = bytes, .size = size};
+		part->msg.private_[0] = part;
+		pool->arriving += sizeof(*part);
+		carrier->refs++;
+	}
+	lock_give(&pool->lock);
+	return part;
+}
+
+/* The lock is held. Returns the carrier. */
+static struct block *put_part(struct pool *pool, struct block *part)
+{
+	pool->arriving -= sizeof(*part);
+	list_add_head(&pool->parts, &part->link);
+	return part->carrier;
+}
+
+/* ---- back ---- */
+
+/* The lock is held: somebody who waits for memory is told. */
+static void feed(struct pool *pool)
 {
 	const uint64_t one = 1;
+
+	if (!pool->starved || pool->wake_fd < 0)
+		return;
+	pool->starved = false;
+	if (write(pool->wake_fd, &one, sizeof(one)) < 0)
+		pool->starved = true;
+}
+
+/* The lock is held. Whether it is kept. */
+static bool take_back(struct pool *pool, struct block *block)
+{
+	if (block->arriving)
+		pool->arriving -= block->room;
+	if (!block->slot)
+		return keep_large(pool, block);
+	list_add_head(&pool->slots, &block->link);
+	return true;
+}
+
+void block_put(struct block *block)
+{
 	struct pool *pool = block->pool;
-	bool kept = true;
+	bool is_free;
 
 	block_deregister(block);
 	lock_take(&pool->lock);
-	if (block->arriving)
-		pool->arriving -= block->room;
-	if (block->slot)
-		list_add_head(&pool->slots, &block->link);
-	else
-		kept = keep_large(pool, block);
-	if (pool->starved && pool->wake_fd >= 0) {
-		pool->starved = false;
-		if (write(pool->wake_fd, &one, sizeof(one)) < 0)
-			pool->starved = true;
-	}
-	if (!kept)
+	if (block->carrier)
+		block = put_part(pool, block);
+	is_free = --block->refs == 0;
+	if (is_free && !take_back(pool, block))
 		free_large(block);
-	drop_user(pool);
+	feed(pool);
+	if (is_free)
+		drop_user(pool);
+	else
+		lock_give(&pool->lock);
 }

@@ -2,7 +2,8 @@
 /*
  * Memory for messages, of one loop on one device. Slots take a short message with its header, for
  * sending and receiving, and are registered in slabs, once. Large blocks take one long message each
- * and are registered by whoever transfers it, for that transfer. A block may outlive its loop: the
+ * and are registered by whoever transfers it, for that transfer. Parts are messages that came in
+ * one slot, their carrier, which is free when all of them are. A block may outlive its loop: the
  * pool lives until the last one is back.
  */
 #ifndef IBMSG_POOL_H
@@ -25,14 +26,15 @@
 struct pool {
 	struct lock lock; /* guards all of this; a leaf */
 	struct ibv_pd *pd;
-	unsigned users;    /* the device, and blocks that are out */
-	struct list slots; /* free ones */
-	struct list slabs;
+	unsigned users;      /* the device, and blocks that are out */
+	struct list slots;   /* free ones */
+	struct list parts;   /* free ones */
+	struct list slabs;   /* of slots and of parts */
 	struct list large;   /* free ones, the last freed first */
 	uint64_t kept;       /* bytes of those */
 	uint64_t registered; /* bytes of slabs and transfers */
 	uint64_t arriving;   /* bytes in blocks for arriving messages that are out */
-	bool starved;        /* somebody wants a block for an arriving message */
+	bool starved;        /* somebody waits for what is freed */
 	int wake_fd;         /* eventfd to be told when one is back; -1: nobody is there */
 };
 
@@ -45,7 +47,13 @@ struct block {
 	struct ibv_mr *mr; /* a slot's slab's; of a large one while it is transferred */
 	bool slot;
 	bool arriving;
+	unsigned refs;         /* the owner, and parts that are out; under the pool's lock */
+	struct block *carrier; /* of a part */
 	ibmsg_buffer msg;
+
+	/* A carrier: under the loop's lock. */
+	unsigned parts; /* messages in it: that were sent, or are still to be delivered */
+	uint8_t *next_part;
 
 	/* A large one while it is read from the peer: under the loop's lock. */
 	bool ready; /* to be delivered, once those before it are */
@@ -61,9 +69,15 @@ struct pool *pool_new(struct ibv_pd *pd, int wake_fd);
 /* The device is done with it: blocks that are out stay valid. */
 void pool_put(struct pool *pool);
 
-/* NULL: no memory. For arriving messages the bytes out are at most @most, or it is starved. */
+/* The next block that is back is to be told of. */
+void pool_starve(struct pool *pool);
+
+/* NULL: no memory. For arriving messages the bytes out are at most @most. */
 struct block *pool_get(struct pool *pool, size_t size);
 struct block *pool_get_arriving(struct pool *pool, size_t size, uint64_t most);
+/* The message of @size bytes at @bytes in @carrier, with room for a header in front of it. NULL: no
+ * memory. */
+struct block *block_part(struct block *carrier, uint8_t *bytes, size_t size);
 void block_put(struct block *block);
 
 /* Register a large block's first @size bytes for a transfer, and end that. 0 or -errno. */

@@ -16,6 +16,7 @@ size_t proto_put_private(uint8_t *out, const struct proto_private *in)
 	memcpy(out, magic, sizeof(magic));
 	out[4] = in->version;
 	out[5] = in->user_len;
+	put_be16(out + 6, in->features);
 	put_be32(out + 8, in->max_send);
 	put_be16(out + 12, in->data_credits);
 	put_be16(out + 14, in->control_credits);
@@ -35,6 +36,7 @@ enum proto_peer proto_get_private(const void *data, size_t len, struct proto_pri
 	*out = (struct proto_private){
 		.version = at[4],
 		.user_len = at[5],
+		.features = get_be16(at + 6),
 		.max_send = get_be32(at + 8),
 		.data_credits = get_be16(at + 12),
 		.control_credits = get_be16(at + 14),
@@ -56,7 +58,9 @@ size_t proto_put_message(uint8_t *out, const struct proto_message *in)
 		put_be32(out + 8, in->number);
 		put_be32(out + 12, in->status);
 	} else {
-		put_be64(out + 8, in->type == PROTO_OFFER ? in->length : 0);
+		bool has_length = in->type == PROTO_OFFER || in->type == PROTO_MANY;
+
+		put_be64(out + 8, has_length ? in->length : 0);
 	}
 	if (in->type != PROTO_HELLO && in->type != PROTO_OFFER)
 		return PROTO_HEADER_LEN;
@@ -72,11 +76,27 @@ static size_t expected_len(enum proto_type type)
 							  : PROTO_HEADER_LEN;
 }
 
+/* As many messages as were announced, one behind the other, and nothing else. */
+static bool are_parts_well(const uint8_t *at, size_t left, uint64_t count)
+{
+	if (!count)
+		return false;
+	for (; count && left >= PROTO_HEADER_LEN; count--) {
+		size_t len = proto_part_len(get_be16(at));
+
+		if (len > left)
+			return false;
+		at += len;
+		left -= len;
+	}
+	return !count && !left;
+}
+
 int proto_get_message(const void *data, size_t len, struct proto_message *out)
 {
 	const uint8_t *at = data;
 
-	if (len < PROTO_HEADER_LEN || at[0] < PROTO_HELLO || at[0] > PROTO_END)
+	if (len < PROTO_HEADER_LEN || at[0] < PROTO_HELLO || at[0] > PROTO_MANY)
 		return -EPROTO;
 	memset(out, 0, sizeof(*out));
 	out->type = (enum proto_type)at[0];
@@ -85,6 +105,12 @@ int proto_get_message(const void *data, size_t len, struct proto_message *out)
 	out->control_credits = get_be16(at + 4);
 	if (out->type == PROTO_DATA)
 		return 0;
+	if (out->type == PROTO_MANY) {
+		out->length = get_be64(at + 8);
+		return are_parts_well(at + PROTO_HEADER_LEN, len - PROTO_HEADER_LEN, out->length)
+			       ? 0
+			       : -EPROTO;
+	}
 	if (len != expected_len(out->type))
 		return -EPROTO;
 	if (out->type == PROTO_OFFER)
@@ -101,4 +127,24 @@ int proto_get_message(const void *data, size_t len, struct proto_message *out)
 		out->number = get_be32(at + 28);
 	}
 	return 0;
+}
+
+/* ---- messages of a MANY ---- */
+
+size_t proto_put_part(uint8_t *out, const void *bytes, uint16_t len)
+{
+	size_t whole = proto_part_len(len);
+
+	memset(out, 0, PROTO_HEADER_LEN);
+	put_be16(out, len);
+	memcpy(out + PROTO_HEADER_LEN, bytes, len);
+	memset(out + PROTO_HEADER_LEN + len, 0, whole - PROTO_HEADER_LEN - len);
+	return whole;
+}
+
+size_t proto_get_part(uint8_t *at, uint8_t **bytes, uint16_t *len)
+{
+	*len = get_be16(at);
+	*bytes = at + PROTO_HEADER_LEN;
+	return proto_part_len(*len);
 }

@@ -8,7 +8,7 @@
  *    0  4  magic
  *    4  1  version
  *    5  1  length of the user data
- *    6  2  features, none yet
+ *    6  2  features: 1, it takes MANY
  *    8  4  the longest SEND that the sender of this takes
  *   12  2  data receives that are posted: the credits to begin with
  *   14  2  control receives, likewise
@@ -32,7 +32,10 @@
  * CREDIT  control. Nothing but credits.
  * END     control. The sender has posted its last message, and all have been received. The flag
  *         SEEN: so has the receiver of this, as its END has said.
- * DATA and OFFER cost a data credit, the others a control credit.
+ * MANY    several short messages, for a peer that takes it: how many (8 bytes in the header); then
+ *         each with its length (2) and 14 bytes of 0 in front, and 0 behind it up to a multiple of
+ *         16. So each has room for a header of its own where it lies.
+ * DATA, OFFER and MANY cost a data credit, the others a control credit.
  */
 #ifndef IBMSG_PROTO_H
 #define IBMSG_PROTO_H
@@ -49,8 +52,11 @@
 #define PROTO_REGION_LEN    16 /* what follows a HELLO's or an OFFER's header */
 #define PROTO_MIN_SEND      (PROTO_HEADER_LEN + 4096) /* the least that a peer must take */
 
+#define PROTO_TAKES_MANY 0x0001 /* features */
+
 struct proto_private {
 	uint8_t version;
+	uint16_t features;
 	uint32_t max_send;
 	uint16_t data_credits;
 	uint16_t control_credits;
@@ -72,6 +78,7 @@ enum proto_type {
 	PROTO_DONE,
 	PROTO_CREDIT,
 	PROTO_END,
+	PROTO_MANY,
 };
 
 #define PROTO_WANT_CREDIT 0x01 /* of any message: more wait here for data credits */
@@ -85,7 +92,7 @@ struct proto_message {
 	uint8_t flags;
 	uint16_t data_credits;
 	uint16_t control_credits;
-	uint64_t length;  /* OFFER */
+	uint64_t length;  /* OFFER: bytes; MANY: messages */
 	uint64_t address; /* HELLO, OFFER */
 	uint32_t key;
 	uint32_t number; /* OFFER, DONE */
@@ -94,13 +101,24 @@ struct proto_message {
 
 static inline bool proto_is_control(enum proto_type type)
 {
-	return type != PROTO_DATA && type != PROTO_OFFER;
+	return type != PROTO_DATA && type != PROTO_OFFER && type != PROTO_MANY;
 }
 
-/* Returns the length: PROTO_HEADER_LEN, or PROTO_REGION_LEN more. A DATA's bytes are not its own.
- */
+/* Returns the length: PROTO_HEADER_LEN, or PROTO_REGION_LEN more. What follows a DATA's or a MANY's
+ * header is put there by the caller. */
 size_t proto_put_message(uint8_t *out, const struct proto_message *in);
 /* 0, or -EPROTO. @len is of the whole SEND; what follows a DATA's header is not looked at. */
 int proto_get_message(const void *data, size_t len, struct proto_message *out);
+
+/* What a message of a MANY takes. */
+static inline size_t proto_part_len(size_t len)
+{
+	return PROTO_HEADER_LEN + (len + 15) / 16 * 16;
+}
+
+/* Returns that. */
+size_t proto_put_part(uint8_t *out, const void *bytes, uint16_t len);
+/* Likewise, of a MANY that proto_get_message has found to be well. */
+size_t proto_get_part(uint8_t *at, uint8_t **bytes, uint16_t *len);
 
 #endif

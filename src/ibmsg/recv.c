@@ -65,6 +65,7 @@ static int post_receives(struct conn *conn, unsigned count, uint64_t most)
 
 int recv_fill(struct conn *conn)
 {
+	bool waits = false;
 	int count;
 
 	while (conn->posted_control < CONTROL_RECEIVES) {
@@ -80,8 +81,13 @@ int recv_fill(struct conn *conn)
 				      conn->state == CONN_OPEN ? most_arriving(conn) : UINT64_MAX);
 		if (count < 0)
 			return count;
-		if (!count)
-			break; /* more when messages are freed */
+		if (!count && waits)
+			break;
+		if (!count) {
+			/* More when messages are freed, be it from here on. */
+			device_starve_all(conn->loop);
+			waits = true;
+		}
 		conn->posted_data += (unsigned)count;
 		conn->owed_data += (unsigned)count;
 	}
@@ -110,6 +116,24 @@ static void deliver(struct conn *conn, struct block *block)
 		block_put(block);
 }
 
+/* The next message of a MANY, which is at the head of the arrivals. */
+static bool deliver_part(struct conn *conn, struct block *carrier)
+{
+	struct block *part = many_take(carrier);
+
+	if (!part) {
+		log_error("%s: no memory for a message", conn->name);
+		conn_doom(conn, IBMSG_ALLOC_FAILED);
+		return false;
+	}
+	if (!carrier->parts) {
+		list_del(&carrier->link);
+		block_put(carrier);
+	}
+	deliver(conn, part);
+	return true;
+}
+
 void recv_deliver(struct conn *conn)
 {
 	while (!list_is_empty(&conn->arrivals)) {
@@ -117,8 +141,13 @@ void recv_deliver(struct conn *conn)
 
 		if (!block->ready)
 			return;
-		list_del(&block->link);
-		deliver(conn, block);
+		if (block->parts) {
+			if (!deliver_part(conn, block))
+				return;
+		} else {
+			list_del(&block->link);
+			deliver(conn, block);
+		}
 	}
 }
 
@@ -316,6 +345,11 @@ static int take_message(struct conn *conn, struct block *block, size_t len)
 		widen_window(conn);
 	if (message.type == PROTO_DATA) {
 		block->msg.size = len - PROTO_HEADER_LEN;
+		add_arrival(conn, block);
+		return 0;
+	}
+	if (message.type == PROTO_MANY) {
+		many_arrived(block, message.length);
 		add_arrival(conn, block);
 		return 0;
 	}

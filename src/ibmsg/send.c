@@ -58,8 +58,16 @@ static void fail_list(struct conn *conn, struct list *list, int error)
 	}
 }
 
+static void put_carrier(struct block *carrier)
+{
+	list_del(&carrier->link);
+	block_put(carrier);
+}
+
 void send_fail_all(struct conn *conn, int error)
 {
+	while (!list_is_empty(&conn->carriers))
+		put_carrier(list_first(&conn->carriers, struct block, link));
 	fail_list(conn, &conn->in_flight, error);
 	fail_list(conn, &conn->offered, error);
 	fail_list(conn, &conn->queue, error);
@@ -180,7 +188,8 @@ void send_owed(struct conn *conn)
 	struct proto_message credit = {.type = PROTO_CREDIT};
 	bool control = conn->owed_control >= CONTROL_RECEIVES / 2 && conn->control_credits &&
 		       conn->controls < CONTROL_SENDS;
-	bool data = conn->owed_data > conn->window / 2 && may_control(conn);
+	/* Fewer than the window may be posted, for lack of memory. */
+	bool data = conn->owed_data > conn->posted_data / 2 && may_control(conn);
 
 	if ((control || data) && may_speak(conn))
 		post_control(conn, &credit);
@@ -235,16 +244,17 @@ static void post_batch(struct conn *conn, struct batch *batch)
 		post_failed(conn, error);
 }
 
-static void add_to_batch(struct conn *conn, struct batch *batch, void *from, size_t len)
+/* The bytes are in @block, which is also the carrier of a MANY. */
+static void add_to_batch(struct conn *conn, struct batch *batch, enum wr_kind kind,
+			 const struct block *block, void *from, size_t len)
 {
 	struct ibv_send_wr *wr = &batch->wrs[batch->count];
 	struct ibv_sge *sge = &batch->sges[batch->count];
-	const struct block *block = buffer_private(buffer_of(conn->in_flight.prev))->block;
 
 	*sge = (struct ibv_sge){
 		.addr = (uintptr_t)from, .length = (uint32_t)len, .lkey = block->mr->lkey};
 	*wr = (struct ibv_send_wr){
-		.wr_id = wr_id(WR_DATA, NULL),
+		.wr_id = wr_id(kind, NULL),
 		.next = wr + 1,
 		.opcode = IBV_WR_SEND,
 		.send_flags = IBV_SEND_SIGNALED |
@@ -257,18 +267,46 @@ static void add_to_batch(struct conn *conn, struct batch *batch, void *from, siz
 		post_batch(conn, batch);
 }
 
+static void spend_credit(struct conn *conn, struct proto_message *message)
+{
+	conn->data_credits--;
+	take_owed(conn, message);
+	if (!conn->data_credits && !list_is_empty(&conn->queue))
+		message->flags = PROTO_WANT_CREDIT;
+}
+
 /* The message is in a slot: its header goes in front of it. */
 static void send_data(struct conn *conn, struct batch *batch, ibmsg_buffer *msg)
 {
 	struct proto_message data = {.type = PROTO_DATA};
 	uint8_t *header = (uint8_t *)msg->data - PROTO_HEADER_LEN;
 
-	conn->data_credits--;
-	take_owed(conn, &data);
-	if (!conn->data_credits && !list_is_empty(&conn->queue))
-		data.flags = PROTO_WANT_CREDIT;
+	list_del(&buffer_private(msg)->link);
+	list_add_tail(&conn->in_flight, &buffer_private(msg)->link);
+	spend_credit(conn, &data);
 	proto_put_message(header, &data);
-	add_to_batch(conn, batch, header, PROTO_HEADER_LEN + msg->size);
+	add_to_batch(conn, batch, WR_DATA, buffer_private(msg)->block, header,
+		     PROTO_HEADER_LEN + msg->size);
+}
+
+/* False: there is no memory for a carrier. */
+static bool send_many(struct conn *conn, struct batch *batch)
+{
+	struct proto_message many = {.type = PROTO_MANY};
+	struct block *carrier = pool_get(conn->device->pool, SLOT_BYTES);
+	uint8_t *header;
+	size_t len;
+
+	if (!carrier)
+		return false;
+	len = many_fill(conn, carrier);
+	many.length = carrier->parts;
+	spend_credit(conn, &many);
+	header = block_bytes(carrier) - PROTO_HEADER_LEN;
+	proto_put_message(header, &many);
+	list_add_tail(&conn->carriers, &carrier->link);
+	add_to_batch(conn, batch, WR_MANY, carrier, header, PROTO_HEADER_LEN + len);
+	return true;
 }
 
 /* The peer is to read it. */
@@ -294,10 +332,7 @@ static void send_offer(struct conn *conn, struct batch *batch, ibmsg_buffer *msg
 	offer.address = (uintptr_t)msg->data;
 	offer.key = msg->size ? private->block->mr->rkey : 0;
 	offer.number = private->number;
-	conn->data_credits--;
-	take_owed(conn, &offer);
-	if (!conn->data_credits && !list_is_empty(&conn->queue))
-		offer.flags = PROTO_WANT_CREDIT;
+	spend_credit(conn, &offer);
 	if (post_inline(conn, &offer, WR_OFFER)) {
 		conn->sends++;
 		conn->stats.rendezvous_sent++;
@@ -313,7 +348,7 @@ static void send_bare(struct conn *conn, struct batch *batch, ibmsg_buffer *msg)
 	}
 	list_del(&buffer_private(msg)->link);
 	list_add_tail(&conn->in_flight, &buffer_private(msg)->link);
-	add_to_batch(conn, batch, msg->data, msg->size);
+	add_to_batch(conn, batch, WR_DATA, buffer_private(msg)->block, msg->data, msg->size);
 }
 
 static void send_next(struct conn *conn, struct batch *batch)
@@ -325,12 +360,10 @@ static void send_next(struct conn *conn, struct batch *batch)
 		finish(conn, msg, IBMSG_MEMORY_REGISTRATION_FAILED);
 	} else if (conn->peer == PEER_ORIGINAL) {
 		send_bare(conn, batch, msg);
-	} else if (buffer_private(msg)->block->slot) {
-		list_del(&buffer_private(msg)->link);
-		list_add_tail(&conn->in_flight, &buffer_private(msg)->link);
-		send_data(conn, batch, msg);
-	} else {
+	} else if (!buffer_private(msg)->block->slot) {
 		send_offer(conn, batch, msg);
+	} else if (!many_wait(conn) || !send_many(conn, batch)) {
+		send_data(conn, batch, msg);
 	}
 }
 
@@ -394,12 +427,26 @@ int send_post(struct conn *conn, ibmsg_buffer *msg)
 
 /* ---- completions, from the device ---- */
 
+/* Requests complete in order. */
+static void many_completed(struct conn *conn)
+{
+	struct block *carrier = list_first(&conn->carriers, struct block, link);
+
+	for (unsigned i = 0; i < carrier->parts; i++)
+		finish(conn, buffer_of(conn->in_flight.next), IBMSG_OK);
+	put_carrier(carrier);
+}
+
 void send_completed(struct conn *conn, enum wr_kind kind)
 {
 	switch (kind) {
 	case WR_DATA:
 		conn->sends--;
 		finish(conn, buffer_of(conn->in_flight.next), IBMSG_OK);
+		break;
+	case WR_MANY:
+		conn->sends--;
+		many_completed(conn);
 		break;
 	case WR_OFFER:
 		conn->sends--;

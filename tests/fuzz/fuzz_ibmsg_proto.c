@@ -26,7 +26,35 @@ static void check_private(const uint8_t *bytes, size_t size)
 	CHECK(!memcmp(first.user, again.user, first.user_len));
 }
 
-static void check_message(const uint8_t *bytes, size_t size)
+static void check_part(const uint8_t *part, uint16_t len)
+{
+	uint8_t *out = malloc(proto_part_len(len)), *bytes;
+	uint16_t again;
+
+	CHECK(out && proto_put_part(out, part, len) == proto_part_len(len));
+	CHECK(proto_get_part(out, &bytes, &again) == proto_part_len(len) && again == len);
+	CHECK(!memcmp(bytes, part, len));
+	free(out);
+}
+
+/* The messages of a MANY lie within it, and fill it. */
+static void check_many(uint8_t *bytes, size_t size, uint64_t count)
+{
+	uint8_t *at = bytes + PROTO_HEADER_LEN, *end = bytes + size, *part;
+
+	CHECK(count && count <= size);
+	for (; count; count--) {
+		uint16_t len;
+
+		CHECK(end - at >= PROTO_HEADER_LEN);
+		at += proto_get_part(at, &part, &len);
+		CHECK(at <= end && part + len <= at && at - (part + len) < 16);
+		check_part(part, len);
+	}
+	CHECK(at == end);
+}
+
+static void check_message(uint8_t *bytes, size_t size)
 {
 	uint8_t out[PROTO_HEADER_LEN + PROTO_REGION_LEN];
 	struct proto_message first, again;
@@ -34,7 +62,11 @@ static void check_message(const uint8_t *bytes, size_t size)
 
 	if (proto_get_message(bytes, size, &first) < 0)
 		return;
-	CHECK(first.type >= PROTO_HELLO && first.type <= PROTO_END);
+	CHECK(first.type >= PROTO_HELLO && first.type <= PROTO_MANY);
+	if (first.type == PROTO_MANY) {
+		check_many(bytes, size, first.length);
+		return;
+	}
 	CHECK(first.status <= PROTO_NO_MEMORY);
 	len = proto_put_message(out, &first);
 	CHECK(len == size || (first.type == PROTO_DATA && len < size));

@@ -39,6 +39,7 @@ static struct proto_private some_private(uint8_t user_len)
 {
 	struct proto_private made = {
 		.version = PROTO_VERSION,
+		.features = PROTO_TAKES_MANY,
 		.max_send = 0x01020304,
 		.data_credits = 0x0506,
 		.control_credits = 0x0708,
@@ -53,6 +54,7 @@ static struct proto_private some_private(uint8_t user_len)
 static void assert_equal_private(const struct proto_private *a, const struct proto_private *b)
 {
 	assert_int_equal(a->version, b->version);
+	assert_int_equal(a->features, b->features);
 	assert_int_equal(a->max_send, b->max_send);
 	assert_int_equal(a->data_credits, b->data_credits);
 	assert_int_equal(a->control_credits, b->control_credits);
@@ -64,7 +66,7 @@ static void test_private_put_gives_the_documented_bytes(void **state)
 {
 	static const uint8_t expected[] = {
 		'i', 'b', 'm', 0xb5, /* magic */
-		1,   2,   0,   0,    /* version, user data, features */
+		1,   2,   0,   1,    /* version, user data, features */
 		1,   2,   3,   4,    /* longest SEND */
 		5,   6,   7,   8,    /* credits */
 		0,   0,   0,   0,    0, 0, 0, 0, 0xa0, 0xa1,
@@ -332,7 +334,7 @@ static void test_message_of_an_unknown_type_is_refused(void **state)
 
 	(void)state;
 	for (unsigned type = 0; type < 256; type++) {
-		bool known = type >= PROTO_HELLO && type <= PROTO_END;
+		bool known = type >= PROTO_HELLO && type <= PROTO_MANY;
 
 		bytes[0] = (uint8_t)type;
 		if (known)
@@ -373,15 +375,127 @@ static void test_message_with_reserved_bytes_set_is_taken(void **state)
 	assert_equal_message(&in, &out);
 }
 
-static void test_control_messages_are_all_but_data_and_offer(void **state)
+static void test_control_messages_are_all_but_those_with_messages(void **state)
 {
 	(void)state;
 	assert_true(proto_is_control(PROTO_HELLO));
 	assert_false(proto_is_control(PROTO_DATA));
 	assert_false(proto_is_control(PROTO_OFFER));
+	assert_false(proto_is_control(PROTO_MANY));
 	assert_true(proto_is_control(PROTO_DONE));
 	assert_true(proto_is_control(PROTO_CREDIT));
 	assert_true(proto_is_control(PROTO_END));
+}
+
+/* ---- several messages in one ---- */
+
+#define MOST_PARTS 300
+
+/* A MANY whose messages have 0, 1, 2, ... bytes of their own number. Returns its length. */
+static size_t put_many(uint8_t *out, unsigned count)
+{
+	struct proto_message many = some_message(PROTO_MANY);
+	uint8_t bytes[MOST_PARTS];
+	size_t len;
+
+	many.length = count;
+	len = proto_put_message(out, &many);
+	assert_int_equal(len, PROTO_HEADER_LEN);
+	for (unsigned i = 0; i < count; i++) {
+		memset(bytes, (int)i, i);
+		len += proto_put_part(out + len, bytes, (uint16_t)i);
+	}
+	return len;
+}
+
+static void test_many_gives_the_documented_bytes(void **state)
+{
+	static const uint8_t expected[] = {
+		7, 1, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, /* header: three messages */
+		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* an empty one */
+		0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* one of one byte */
+		1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* and what fills it up */
+		0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* one of two */
+		2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+	};
+	uint8_t out[sizeof(expected)];
+
+	(void)state;
+	memset(out, 0xee, sizeof(out));
+	assert_int_equal(put_many(out, 3), sizeof(expected));
+	assert_memory_equal(out, expected, sizeof(expected));
+}
+
+static void test_many_of_each_count_comes_back(void **state)
+{
+	static uint8_t bytes[PROTO_HEADER_LEN + MOST_PARTS * (MOST_PARTS + 2 * PROTO_HEADER_LEN)];
+
+	(void)state;
+	for (unsigned count = 1; count < MOST_PARTS; count++) {
+		size_t len = put_many(bytes, count);
+		uint8_t *at = bytes + PROTO_HEADER_LEN, *part;
+		struct proto_message out;
+
+		assert_int_equal(get_message(bytes, len, &out), 0);
+		assert_int_equal(out.type, PROTO_MANY);
+		assert_int_equal(out.length, count);
+		for (unsigned i = 0; i < count; i++) {
+			uint16_t size;
+
+			at += proto_get_part(at, &part, &size);
+			assert_int_equal(size, i);
+			for (unsigned k = 0; k < size; k++)
+				assert_int_equal(part[k], (uint8_t)i);
+		}
+		assert_ptr_equal(at, bytes + len);
+	}
+}
+
+static void test_many_cut_off_or_with_more_behind_is_refused(void **state)
+{
+	uint8_t bytes[PROTO_HEADER_LEN + 512] = {0};
+	size_t len = put_many(bytes, 8);
+	struct proto_message out;
+
+	(void)state;
+	for (size_t other = 0; other < sizeof(bytes); other++)
+		assert_int_equal(get_message(bytes, other, &out), other == len ? 0 : -EPROTO);
+}
+
+static void test_many_of_another_count_is_refused(void **state)
+{
+	static const uint64_t counts[] = {0, 1, 7, 9, 256 + 8, 1ull << 32 | 8, UINT64_MAX};
+	uint8_t bytes[PROTO_HEADER_LEN + 512], header[PROTO_HEADER_LEN];
+	size_t len = put_many(bytes, 8);
+	struct proto_message many, out;
+
+	(void)state;
+	assert_int_equal(get_message(bytes, len, &many), 0);
+	for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
+		many.length = counts[i];
+		proto_put_message(header, &many);
+		memcpy(bytes, header, sizeof(header));
+		assert_int_equal(get_message(bytes, len, &out), -EPROTO);
+	}
+	/* Of none at all. */
+	many.length = 0;
+	assert_int_equal(get_message(header, proto_put_message(header, &many), &out), -EPROTO);
+}
+
+static void test_many_with_a_length_beyond_its_end_is_refused(void **state)
+{
+	uint8_t bytes[PROTO_HEADER_LEN + 256];
+	size_t len = put_many(bytes, 4);
+	uint8_t *last = bytes + len - 2 * PROTO_HEADER_LEN;
+	struct proto_message out;
+
+	(void)state;
+	for (unsigned size = 0; size <= UINT16_MAX; size++) {
+		last[0] = (uint8_t)(size >> 8);
+		last[1] = (uint8_t)size;
+		assert_int_equal(get_message(bytes, len, &out),
+				 size >= 1 && size <= 16 ? 0 : -EPROTO);
+	}
 }
 
 int main(void)
@@ -403,7 +517,12 @@ int main(void)
 		cmocka_unit_test(test_message_of_an_unknown_type_is_refused),
 		cmocka_unit_test(test_done_with_an_unknown_status_is_refused),
 		cmocka_unit_test(test_message_with_reserved_bytes_set_is_taken),
-		cmocka_unit_test(test_control_messages_are_all_but_data_and_offer),
+		cmocka_unit_test(test_control_messages_are_all_but_those_with_messages),
+		cmocka_unit_test(test_many_gives_the_documented_bytes),
+		cmocka_unit_test(test_many_of_each_count_comes_back),
+		cmocka_unit_test(test_many_cut_off_or_with_more_behind_is_refused),
+		cmocka_unit_test(test_many_of_another_count_is_refused),
+		cmocka_unit_test(test_many_with_a_length_beyond_its_end_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("ibmsg_proto", tests, NULL, NULL);

@@ -30,12 +30,18 @@ static inline void lock_wait(struct lock *lock)
 	errno = saved;
 }
 
-static inline void lock_take(struct lock *lock)
+/* Whether it was free. */
+static inline bool lock_try(struct lock *lock)
 {
 	unsigned expected = LOCK_FREE;
 
-	if (!__atomic_compare_exchange_n(&lock->state, &expected, LOCK_HELD, false,
-					 __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+	return __atomic_compare_exchange_n(&lock->state, &expected, LOCK_HELD, false,
+					   __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+static inline void lock_take(struct lock *lock)
+{
+	if (!lock_try(lock))
 		lock_wait(lock);
 }
 

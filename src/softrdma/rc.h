@@ -18,7 +18,8 @@
  *           region only across one copy or system call that does not block. So ibv_dereg_mr, which
  *           waits for holders, waits for copies and never for peers.
  * Copies    The transport copies: from the gathered memory into the socket or ring, from there into
- *           the receive or region. Verbs copies inline data, once, when it is posted.
+ *           the receive or region. Verbs copies inline data, once, when it is posted, unless it
+ *           leaves at once.
  * Wake-ups  The transport never wakes a thread. rc_send_done and rc_recv_done put completions into
  *           CQs, which signal their channels; rc_failed and rc_opened tell the owner of the
  *           connection. Whoever sleeps, sleeps in progress/.
@@ -36,6 +37,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/uio.h>
+
+#include "../common/lock.h"
 
 #define RC_MAX_SGE    16
 #define RC_MAX_INLINE 512
@@ -113,7 +116,7 @@ struct rc_recv {
 
 /* The shared part of a queue pair; embedded in verbs' own. */
 struct rc_qp {
-	pthread_mutex_t lock;
+	struct lock lock;
 	uint32_t qp_num;
 	enum ibv_qp_state state;
 	struct rc_sendq sq;
@@ -129,6 +132,12 @@ struct rc_transport {
 	bool at_once; /* sending costs no system call: nothing is gained by gathering requests */
 	/* Begin and move as many requests as the peer takes now. */
 	void (*send)(struct rc_qp *qp);
+	/*
+	 * A Send that no other request is before: whether it has left, so that its memory is not
+	 * needed any more. Else it is queued. NULL: never.
+	 */
+	bool (*send_now)(struct rc_qp *qp, const struct ibv_sge *sge, unsigned num_sge,
+			 uint32_t length, bool solicited);
 	/*
 	 * Look for what arrived, and go on with what could not be sent; a bounded amount. Whether
 	 * something was done.

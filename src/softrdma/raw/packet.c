@@ -73,10 +73,10 @@ static void match_here(struct packet_socket *packet, const struct raw_rules *rul
 {
 	struct raw_rules before;
 
-	pthread_mutex_lock(&packet->rx.raw->qp->lock);
+	lock_take(&packet->rx.raw->qp->lock);
 	before = packet->unfiltered;
 	packet->unfiltered = *rules;
-	pthread_mutex_unlock(&packet->rx.raw->qp->lock);
+	lock_give(&packet->rx.raw->qp->lock);
 	free(before.rules);
 }
 

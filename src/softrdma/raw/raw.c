@@ -127,14 +127,14 @@ static void rx_ready(struct progress_source *source, uint32_t events)
 	/* The interface went down, or is gone: reading it ends the event. */
 	if (events & EPOLLERR)
 		getsockopt(source->fd, SOL_SOCKET, SO_ERROR, &error, &len);
-	pthread_mutex_lock(&raw->qp->lock);
+	lock_take(&raw->qp->lock);
 	if (raw->rx == rx || raw->finishing == rx) {
 		receive(raw, READY_BUDGET);
 		/* Frames wait where they are until a receive is posted. */
 		if (raw->starved && !rx->paused)
 			rx->paused = !progress_rewatch(source, 0);
 	}
-	pthread_mutex_unlock(&raw->qp->lock);
+	lock_give(&raw->qp->lock);
 }
 
 /* ---- the transport's operations ---- */
@@ -217,10 +217,10 @@ void raw_read_counters(struct rc_qp *qp, struct raw_counters *counters)
 {
 	struct raw_qp *raw = qp->conn;
 
-	pthread_mutex_lock(&qp->lock);
+	lock_take(&qp->lock);
 	raw_count_drops(raw);
 	*counters = raw->counters;
-	pthread_mutex_unlock(&qp->lock);
+	lock_give(&qp->lock);
 }
 
 /* ---- back ends: the configuration's lock is held ---- */
@@ -242,12 +242,12 @@ static void use_rx(struct raw_qp *raw, struct raw_rx *rx)
 
 	if (finishes)
 		before->ops->stop(before);
-	pthread_mutex_lock(&raw->qp->lock);
+	lock_take(&raw->qp->lock);
 	raw_count_drops(raw);
 	raw->rx = rx;
 	raw->finishing = finishes ? before : NULL;
 	raw->starved = false;
-	pthread_mutex_unlock(&raw->qp->lock);
+	lock_give(&raw->qp->lock);
 	close_rx(finishing);
 	if (!finishes)
 		close_rx(before);

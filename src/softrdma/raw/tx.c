@@ -31,13 +31,13 @@ static void tx_ready(struct progress_source *source, uint32_t events)
 	struct raw_qp *raw = container_of(tx, struct raw_qp, tx);
 
 	(void)events;
-	pthread_mutex_lock(&raw->qp->lock);
+	lock_take(&raw->qp->lock);
 	if (tx->is_blocked) {
 		progress_unwatch(source);
 		tx->is_blocked = false;
 	}
 	raw_tx_run(raw);
-	pthread_mutex_unlock(&raw->qp->lock);
+	lock_give(&raw->qp->lock);
 }
 
 static void retry_expired(struct progress_timer *timer)
@@ -45,9 +45,9 @@ static void retry_expired(struct progress_timer *timer)
 	struct raw_tx *tx = container_of(timer, struct raw_tx, retry);
 	struct raw_qp *raw = container_of(tx, struct raw_qp, tx);
 
-	pthread_mutex_lock(&raw->qp->lock);
+	lock_take(&raw->qp->lock);
 	raw_tx_run(raw);
-	pthread_mutex_unlock(&raw->qp->lock);
+	lock_give(&raw->qp->lock);
 }
 
 /* The interface's queue is full. False: it has been for too long. */

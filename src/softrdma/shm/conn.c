@@ -251,12 +251,12 @@ static void ready(struct progress_source *source, uint32_t events)
 	(void)events;
 	if (!qp)
 		return;
-	pthread_mutex_lock(&qp->lock);
+	lock_take(&qp->lock);
 	if (qp->conn == conn) {
 		drive(conn);
 		leave(conn);
 	}
-	pthread_mutex_unlock(&qp->lock);
+	lock_give(&qp->lock);
 }
 
 static void recv_expired(struct progress_timer *timer)
@@ -266,13 +266,13 @@ static void recv_expired(struct progress_timer *timer)
 
 	if (!qp)
 		return;
-	pthread_mutex_lock(&qp->lock);
+	lock_take(&qp->lock);
 	if (qp->conn == conn) {
 		if (stash_is_too_old(conn))
 			shm_fail(conn, TERM_DDP_NO_BUFFER, NULL, IBV_WC_WR_FLUSH_ERR);
 		leave(conn);
 	}
-	pthread_mutex_unlock(&qp->lock);
+	lock_give(&qp->lock);
 }
 
 /* ---- what verbs asks ---- */
@@ -291,6 +291,18 @@ static void op_send(struct rc_qp *qp)
 	shm_tx_run(conn);
 	see_to_the_ring(conn);
 	leave(conn);
+}
+
+static bool op_send_now(struct rc_qp *qp, const struct ibv_sge *sge, unsigned num_sge,
+			uint32_t length, bool solicited)
+{
+	struct shm_conn *conn = qp->conn;
+
+	if (!shm_tx_send_now(conn, sge, num_sge, length, solicited))
+		return false;
+	see_to_the_ring(conn);
+	leave(conn);
+	return true;
 }
 
 static bool op_drive(struct rc_qp *qp)
@@ -350,6 +362,7 @@ static const struct rc_transport shm_transport = {
 	.name = "shm",
 	.at_once = true,
 	.send = op_send,
+	.send_now = op_send_now,
 	.drive = op_drive,
 	.rest = op_rest,
 	.recv_posted = op_recv_posted,

@@ -160,6 +160,21 @@ static enum step put_send_ref(struct shm_conn *conn, struct rc_send *send)
 	return outcome(conn, error);
 }
 
+bool shm_tx_send_now(struct shm_conn *conn, const struct ibv_sge *sge, unsigned num_sge,
+		     uint32_t length, bool solicited)
+{
+	const struct tx *tx = &conn->tx;
+	struct ring_entry entry = {
+		.kind = RING_SEND,
+		.flags = RING_LAST | (solicited ? RING_SOLICITED : 0),
+		.len = length,
+	};
+
+	if (!tx->open || tx->refs_due || shm_answers_wait(tx) || length > RING_MAX_PAYLOAD)
+		return false;
+	return !shm_tx_put(conn, &entry, sge, num_sge, 0);
+}
+
 /*
  * A peer that is awake takes out of the ring while more is put in: with both at it two copies are
  * faster than one. One that sleeps would have to be woken for every ring that is full.

@@ -190,7 +190,7 @@ static void ready(struct progress_source *source, uint32_t events)
 		drain(conn);
 		return;
 	}
-	pthread_mutex_lock(&qp->lock);
+	lock_take(&qp->lock);
 	if (qp->conn == conn) {
 		if (events & ~(uint32_t)EPOLLIN)
 			tx_unblock(conn);
@@ -201,7 +201,7 @@ static void ready(struct progress_source *source, uint32_t events)
 			drive(conn);
 		leave(conn);
 	}
-	pthread_mutex_unlock(&qp->lock);
+	lock_give(&qp->lock);
 }
 
 /* A timer's callback on an attached connection. */
@@ -211,12 +211,12 @@ static void on_timer(struct tcp_conn *conn, void (*action)(struct tcp_conn *conn
 
 	if (!qp)
 		return;
-	pthread_mutex_lock(&qp->lock);
+	lock_take(&qp->lock);
 	if (qp->conn == conn) {
 		action(conn);
 		leave(conn);
 	}
-	pthread_mutex_unlock(&qp->lock);
+	lock_give(&qp->lock);
 }
 
 /* A foreign acceptor has replied, and has had time to get ready. Later: or has it not? */

@@ -186,6 +186,40 @@ int post_enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr)
 	return error;
 }
 
+/* One Send that nothing is before may leave without being queued, for latency. */
+static bool leaves_at_once(struct soft_qp *qp, const struct ibv_send_wr *wr)
+{
+	struct rc_qp *rc = &qp->rc;
+	uint64_t length;
+
+	if (wr->next || wr->opcode != IBV_WR_SEND || rc->sq.head != rc->sq.tail ||
+	    rc->state != IBV_QPS_RTS || !rc->transport || !rc->transport->send_now ||
+	    check_send(qp, wr))
+		return false;
+	length = total_length(wr->sg_list, wr->num_sge);
+	if (length > SOFT_MAX_MSG ||
+	    (!(wr->send_flags & IBV_SEND_INLINE) &&
+	     !region_covers(&qp->send_region, qp->qp.pd, wr->sg_list, (unsigned)wr->num_sge, 0)))
+		return false;
+	return rc->transport->send_now(rc, wr->sg_list, (unsigned)wr->num_sge, (uint32_t)length,
+				       wr->send_flags & IBV_SEND_SOLICITED);
+}
+
+static void complete_at_once(struct soft_qp *qp, const struct ibv_send_wr *wr)
+{
+	const struct ibv_wc wc = {
+		.wr_id = wr->wr_id,
+		.status = IBV_WC_SUCCESS,
+		.opcode = IBV_WC_SEND,
+		.byte_len = (uint32_t)total_length(wr->sg_list, wr->num_sge),
+		.qp_num = qp->rc.qp_num,
+	};
+
+	if (qp->sq_sig_all || wr->send_flags & IBV_SEND_SIGNALED)
+		cq_push(qp->send_cq, &wc, false);
+	cq_warm(qp->send_cq, &qp->send_use);
+}
+
 void post_go(struct soft_qp *qp)
 {
 	if (qp->rc.state == IBV_QPS_ERR)
@@ -194,14 +228,11 @@ void post_go(struct soft_qp *qp)
 		send_now_or_later(qp);
 }
 
-int soft_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+/* Errors are positive; *@bad is set with them. */
+static int post_list(struct soft_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
-	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
-	int error;
+	int error = post_check_state(qp);
 
-	UNCANCELLABLE;
-	pthread_mutex_lock(&qp->rc.lock);
-	error = post_check_state(qp);
 	if (error)
 		*bad = wr;
 	for (; wr && !error; wr = wr->next) {
@@ -210,17 +241,31 @@ int soft_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_
 			*bad = wr;
 	}
 	post_go(qp);
-	pthread_mutex_unlock(&qp->rc.lock);
+	return error;
+}
+
+int soft_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
+	int error = 0;
+
+	UNCANCELLABLE;
+	lock_take(&qp->rc.lock);
+	if (wr && leaves_at_once(qp, wr))
+		complete_at_once(qp, wr);
+	else
+		error = post_list(qp, wr, bad);
+	lock_give(&qp->rc.lock);
 	return error;
 }
 
 void qp_send_queued(struct soft_qp *qp)
 {
-	pthread_mutex_lock(&qp->rc.lock);
+	lock_take(&qp->rc.lock);
 	qp->held_back = 0;
 	if (qp->rc.transport && qp->rc.state == IBV_QPS_RTS)
 		qp->rc.transport->send(&qp->rc);
-	pthread_mutex_unlock(&qp->rc.lock);
+	lock_give(&qp->rc.lock);
 }
 
 static void complete_send(struct soft_qp *qp, const struct rc_send *send)
@@ -272,7 +317,7 @@ int soft_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_
 	int error = 0;
 
 	UNCANCELLABLE;
-	pthread_mutex_lock(&qp->rc.lock);
+	lock_take(&qp->rc.lock);
 	if (qp->srq || qp->rc.state == IBV_QPS_RESET) {
 		error = EINVAL;
 		*bad = wr;
@@ -288,7 +333,7 @@ int soft_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_
 		qp->wants_recv = false;
 		qp->rc.transport->recv_posted(&qp->rc);
 	}
-	pthread_mutex_unlock(&qp->rc.lock);
+	lock_give(&qp->rc.lock);
 	return error;
 }
 

@@ -193,7 +193,6 @@ static void join_others(struct soft_qp *qp)
 
 static void free_qp(struct soft_qp *qp)
 {
-	pthread_mutex_destroy(&qp->rc.lock);
 	free(qp->rc.sq.slots);
 	recvq_fini(&qp->rq);
 	free(qp);
@@ -241,7 +240,6 @@ struct ibv_qp *soft_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *at
 		error = ENOMEM;
 	if (!error)
 		error = insert(qp);
-	pthread_mutex_init(&qp->rc.lock, NULL);
 	if (error) {
 		free_qp(qp);
 		errno = error;
@@ -290,12 +288,12 @@ int soft_ibv_destroy_qp(struct ibv_qp *ibqp)
 	if (qp_is_raw(qp) && raw_has_flows(&qp->rc))
 		return EBUSY;
 	/* The owner is told while it can still find and disown the queue pair. */
-	pthread_mutex_lock(&qp->rc.lock);
+	lock_take(&qp->rc.lock);
 	qp->rc.state = IBV_QPS_RESET;
 	if (qp->rc.transport)
 		qp->rc.transport->close(&qp->rc);
 	tell_ended(qp, 0);
-	pthread_mutex_unlock(&qp->rc.lock);
+	lock_give(&qp->rc.lock);
 	remove_from_table(qp);
 	flush_forget(qp);
 	leave_others(qp);
@@ -385,7 +383,7 @@ static int modify(struct soft_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
 	int error = 0;
 
-	pthread_mutex_lock(&qp->rc.lock);
+	lock_take(&qp->rc.lock);
 	if ((mask & IBV_QP_CUR_STATE) && attr->cur_qp_state != qp->rc.state)
 		error = EINVAL;
 	if (!error && (mask & IBV_QP_STATE))
@@ -400,7 +398,7 @@ static int modify(struct soft_qp *qp, const struct ibv_qp_attr *attr, int mask)
 		if (mask & IBV_QP_MIN_RNR_TIMER)
 			qp->attr.min_rnr_timer = attr->min_rnr_timer;
 	}
-	pthread_mutex_unlock(&qp->rc.lock);
+	lock_give(&qp->rc.lock);
 	return error;
 }
 
@@ -433,7 +431,7 @@ int soft_ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
 
 	(void)mask; /* everything is at hand */
-	pthread_mutex_lock(&qp->rc.lock);
+	lock_take(&qp->rc.lock);
 	*attr = qp->attr;
 	attr->qp_state = attr->cur_qp_state = qp->rc.state;
 	attr->cap = qp->cap;
@@ -448,7 +446,7 @@ int soft_ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 		.qp_type = ibqp->qp_type,
 		.sq_sig_all = qp->sq_sig_all,
 	};
-	pthread_mutex_unlock(&qp->rc.lock);
+	lock_give(&qp->rc.lock);
 	return 0;
 }
 
@@ -499,9 +497,9 @@ int qp_attach(uint32_t qp_num, int fd, struct shm_link *link, const struct mpa_a
 
 	if (!qp)
 		return -ENOENT;
-	pthread_mutex_lock(&qp->rc.lock);
+	lock_take(&qp->rc.lock);
 	error = attach(qp, fd, link, agreed, initiator, owner);
-	pthread_mutex_unlock(&qp->rc.lock);
+	lock_give(&qp->rc.lock);
 	qp_put(qp);
 	return error;
 }
@@ -512,12 +510,12 @@ void qp_disconnect(uint32_t qp_num)
 
 	if (!qp)
 		return;
-	pthread_mutex_lock(&qp->rc.lock);
+	lock_take(&qp->rc.lock);
 	if (qp->rc.transport) {
 		qp->rc.transport->disconnect(&qp->rc);
 		enter_error(qp);
 	}
-	pthread_mutex_unlock(&qp->rc.lock);
+	lock_give(&qp->rc.lock);
 	qp_put(qp);
 }
 
@@ -527,10 +525,10 @@ void qp_disown(uint32_t qp_num, struct qp_owner *owner)
 
 	if (!qp)
 		return;
-	pthread_mutex_lock(&qp->rc.lock);
+	lock_take(&qp->rc.lock);
 	if (qp->owner == owner)
 		qp->owner = NULL;
-	pthread_mutex_unlock(&qp->rc.lock);
+	lock_give(&qp->rc.lock);
 	qp_put(qp);
 }
 
@@ -576,22 +574,22 @@ bool qp_drive(struct soft_qp *qp)
 {
 	bool any = false;
 
-	if (pthread_mutex_trylock(&qp->rc.lock))
+	if (!lock_try(&qp->rc.lock))
 		return false; /* another thread is at it */
 	progress_mind_sleepers(&qp->send_cq->slept_at, &qp->recv_cq->slept_at);
 	if (qp->rc.transport)
 		any = qp->rc.transport->drive(&qp->rc);
 	progress_mind_sleepers(NULL, NULL);
-	pthread_mutex_unlock(&qp->rc.lock);
+	lock_give(&qp->rc.lock);
 	return any;
 }
 
 bool qp_rest(struct soft_qp *qp)
 {
-	if (pthread_mutex_trylock(&qp->rc.lock))
+	if (!lock_try(&qp->rc.lock))
 		return false;
 	if (qp->rc.transport)
 		qp->rc.transport->rest(&qp->rc);
-	pthread_mutex_unlock(&qp->rc.lock);
+	lock_give(&qp->rc.lock);
 	return true;
 }

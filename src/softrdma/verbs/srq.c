@@ -140,10 +140,10 @@ int soft_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv
 	}
 	pthread_mutex_unlock(&srq->lock);
 	while ((qp = next_waiting(srq))) {
-		pthread_mutex_lock(&qp->rc.lock);
+		lock_take(&qp->rc.lock);
 		if (qp->rc.transport)
 			qp->rc.transport->recv_posted(&qp->rc);
-		pthread_mutex_unlock(&qp->rc.lock);
+		lock_give(&qp->rc.lock);
 		atomic_fetch_sub(&qp->refs, 1);
 	}
 	return error;

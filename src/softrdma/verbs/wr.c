@@ -46,7 +46,7 @@ static void wr_start(struct ibv_qp_ex *ex)
 {
 	struct soft_qp *qp = to_soft(ex);
 
-	pthread_mutex_lock(&qp->rc.lock);
+	lock_take(&qp->rc.lock);
 	qp->draft.first = qp->rc.sq.tail;
 	qp->draft.open = false;
 	qp->draft.error = post_check_state(qp);
@@ -63,7 +63,7 @@ static int wr_complete(struct ibv_qp_ex *ex)
 		qp->rc.sq.tail = qp->draft.first; /* all or nothing */
 	else
 		post_go(qp);
-	pthread_mutex_unlock(&qp->rc.lock);
+	lock_give(&qp->rc.lock);
 	return error;
 }
 
@@ -72,7 +72,7 @@ static void wr_abort(struct ibv_qp_ex *ex)
 	struct soft_qp *qp = to_soft(ex);
 
 	qp->rc.sq.tail = qp->draft.first;
-	pthread_mutex_unlock(&qp->rc.lock);
+	lock_give(&qp->rc.lock);
 }
 
 /* ---- requests ---- */

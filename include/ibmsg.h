@@ -195,7 +195,7 @@ int ibmsg_set_connect_timeout(ibmsg_event_loop *event_loop, unsigned millisecond
 int ibmsg_set_keepalive(ibmsg_event_loop *event_loop, unsigned milliseconds);
 /* The largest message that is taken from a peer, 4096 bytes at least; 1 GiB unless told. */
 int ibmsg_set_max_message(ibmsg_event_loop *event_loop, uint64_t bytes);
-/* What arriving messages may take in all, until they are freed; 2 GiB unless told. */
+/* What arriving messages may take in all, more or less, until they are freed; 2 GiB unless told. */
 int ibmsg_set_max_memory(ibmsg_event_loop *event_loop, uint64_t bytes);
 
 /* Connect and accept with up to IBMSG_MAX_USER_DATA bytes for the peer. */

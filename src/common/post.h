@@ -3,6 +3,8 @@
 #ifndef IBMSG_COMMON_POST_H
 #define IBMSG_COMMON_POST_H
 
+#include <errno.h>
+
 #include "../softrdma/interpose/redirect.h" /* in place of <infiniband/verbs.h> */
 
 /*
@@ -15,7 +17,7 @@ static inline int post_sends(struct ibv_qp *qp, struct ibv_send_wr *list)
 	struct ibv_send_wr *bad = list;
 	int error = ibv_post_send(qp, list, &bad);
 
-	if (!error || !bad)
+	if (!error || (!bad && errno == ENOTCONN))
 		return 0;
 	return error < 0 ? error : -error;
 }

@@ -255,13 +255,19 @@ void device_removed(struct loop *loop, const struct ibv_context *verbs)
 void device_reap(struct loop *loop)
 {
 	struct list *pos, *next;
+	bool any = false;
 
 	list_for_each_safe (pos, next, &loop->devices) {
 		struct device *device = container_of(pos, struct device, link);
 
-		if (device->removed && !device->users)
+		if (device->removed && !device->users) {
 			device_free(device);
+			any = true;
+		}
 	}
+	/* Its memory is there for others. */
+	if (any)
+		loop_wake(loop);
 }
 
 /* A device without connections stays until the loop ends: the next one may come. */

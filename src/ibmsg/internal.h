@@ -138,6 +138,7 @@ struct conn {
 	struct list early;    /* messages that were faster than the CM's event */
 	unsigned window;
 	unsigned posted_data, posted_control;
+	bool is_short;                    /* of memory: fewer receives than the window are posted */
 	uint32_t owed_data, owed_control; /* receives posted that the peer does not know of */
 	struct list arrivals;             /* in order, not yet delivered */
 	struct list reading;          /* of them: with reads still to be asked for or answered */
@@ -419,9 +420,9 @@ void recv_drop_all(struct conn *conn);
 bool many_wait(const struct conn *conn);
 /* Copy what can from the queue into @carrier. Returns the bytes. */
 size_t many_fill(struct conn *conn, struct block *carrier);
-/* A MANY of @count messages has come, and was found to be well. */
-void many_arrived(struct block *carrier, uint64_t count);
-/* Its next message. NULL: no memory. */
+/* A MANY of @count messages in @len bytes has come, and was found to be well. */
+void many_arrived(struct block *carrier, uint64_t count, size_t len);
+/* Its next message. NULL: no memory, or it is not there any more. */
 struct block *many_take(struct block *carrier);
 
 #endif

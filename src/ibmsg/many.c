@@ -46,22 +46,26 @@ size_t many_fill(struct conn *conn, struct block *carrier)
 
 /* ---- receiving ---- */
 
-void many_arrived(struct block *carrier, uint64_t count)
+void many_arrived(struct block *carrier, uint64_t count, size_t len)
 {
 	carrier->parts = (unsigned)count;
 	carrier->next_part = block_bytes(carrier);
+	carrier->part_bytes = len;
 }
 
+/* What was delivered before is the application's: it may have written where it must not. */
 struct block *many_take(struct block *carrier)
 {
-	uint8_t *bytes;
 	uint16_t len;
-	size_t taken = proto_get_part(carrier->next_part, &bytes, &len);
-	struct block *part = block_part(carrier, bytes, len);
+	size_t taken = proto_get_part(carrier->next_part, carrier->part_bytes, &len);
+	struct block *part = NULL;
 
+	if (taken)
+		part = block_part(carrier, carrier->next_part + PROTO_HEADER_LEN, len);
 	if (!part)
 		return NULL;
 	carrier->next_part += taken;
+	carrier->part_bytes -= taken;
 	carrier->parts--;
 	return part;
 }

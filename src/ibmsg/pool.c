@@ -32,6 +32,7 @@ struct pool *pool_new(struct ibv_pd *pd, int wake_fd)
 	list_init(&pool->large);
 	pool->pd = pd;
 	pool->users = 1;
+	pool->starved = true; /* somebody on another device may wait already */
 	pool->wake_fd = wake_fd;
 	return pool;
 }

@@ -54,6 +54,7 @@ struct block {
 	/* A carrier: under the loop's lock. */
 	unsigned parts; /* messages in it: that were sent, or are still to be delivered */
 	uint8_t *next_part;
+	size_t part_bytes; /* from there to its end */
 
 	/* A large one while it is read from the peer: under the loop's lock. */
 	bool ready; /* to be delivered, once those before it are */

@@ -79,17 +79,19 @@ static size_t expected_len(enum proto_type type)
 /* As many messages as were announced, one behind the other, and nothing else. */
 static bool are_parts_well(const uint8_t *at, size_t left, uint64_t count)
 {
+	uint16_t len;
+
 	if (!count)
 		return false;
-	for (; count && left >= PROTO_HEADER_LEN; count--) {
-		size_t len = proto_part_len(get_be16(at));
+	for (; count; count--) {
+		size_t taken = proto_get_part(at, left, &len);
 
-		if (len > left)
+		if (!taken)
 			return false;
-		at += len;
-		left -= len;
+		at += taken;
+		left -= taken;
 	}
-	return !count && !left;
+	return !left;
 }
 
 int proto_get_message(const void *data, size_t len, struct proto_message *out)
@@ -142,9 +144,10 @@ size_t proto_put_part(uint8_t *out, const void *bytes, uint16_t len)
 	return whole;
 }
 
-size_t proto_get_part(uint8_t *at, uint8_t **bytes, uint16_t *len)
+size_t proto_get_part(const uint8_t *at, size_t left, uint16_t *len)
 {
+	if (left < PROTO_HEADER_LEN || left < proto_part_len(get_be16(at)))
+		return 0;
 	*len = get_be16(at);
-	*bytes = at + PROTO_HEADER_LEN;
 	return proto_part_len(*len);
 }

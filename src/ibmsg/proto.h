@@ -33,8 +33,9 @@
  * END     control. The sender has posted its last message, and all have been received. The flag
  *         SEEN: so has the receiver of this, as its END has said.
  * MANY    several short messages, for a peer that takes it: how many (8 bytes in the header); then
- *         each with its length (2) and 14 bytes of 0 in front, and 0 behind it up to a multiple of
- *         16. So each has room for a header of its own where it lies.
+ *         each with its length (2) and 14 bytes of 0 in front, and 0 behind it, once at least, up
+ *         to a multiple of 16. So each has room for a header of its own where it lies, and
+ *         for the byte that ends a string.
  * DATA, OFFER and MANY cost a data credit, the others a control credit.
  */
 #ifndef IBMSG_PROTO_H
@@ -113,12 +114,12 @@ int proto_get_message(const void *data, size_t len, struct proto_message *out);
 /* What a message of a MANY takes. */
 static inline size_t proto_part_len(size_t len)
 {
-	return PROTO_HEADER_LEN + (len + 15) / 16 * 16;
+	return PROTO_HEADER_LEN + (len / 16 + 1) * 16;
 }
 
 /* Returns that. */
 size_t proto_put_part(uint8_t *out, const void *bytes, uint16_t len);
-/* Likewise, of a MANY that proto_get_message has found to be well. */
-size_t proto_get_part(uint8_t *at, uint8_t **bytes, uint16_t *len);
+/* Likewise; 0: it is not whole within @left bytes. The message is behind PROTO_HEADER_LEN bytes. */
+size_t proto_get_part(const uint8_t *at, size_t left, uint16_t *len);
 
 #endif

@@ -91,6 +91,7 @@ int recv_fill(struct conn *conn)
 		conn->posted_data += (unsigned)count;
 		conn->owed_data += (unsigned)count;
 	}
+	conn->is_short = data_wanted(conn);
 	return 0;
 }
 
@@ -122,7 +123,8 @@ static bool deliver_part(struct conn *conn, struct block *carrier)
 	struct block *part = many_take(carrier);
 
 	if (!part) {
-		log_error("%s: no memory for a message", conn->name);
+		log_error("%s: no memory for a message, or its neighbour was written over",
+			  conn->name);
 		conn_doom(conn, IBMSG_ALLOC_FAILED);
 		return false;
 	}
@@ -349,7 +351,7 @@ static int take_message(struct conn *conn, struct block *block, size_t len)
 		return 0;
 	}
 	if (message.type == PROTO_MANY) {
-		many_arrived(block, message.length);
+		many_arrived(block, message.length, len - PROTO_HEADER_LEN);
 		add_arrival(conn, block);
 		return 0;
 	}

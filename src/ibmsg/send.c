@@ -188,8 +188,8 @@ void send_owed(struct conn *conn)
 	struct proto_message credit = {.type = PROTO_CREDIT};
 	bool control = conn->owed_control >= CONTROL_RECEIVES / 2 && conn->control_credits &&
 		       conn->controls < CONTROL_SENDS;
-	/* Fewer than the window may be posted, for lack of memory. */
-	bool data = conn->owed_data > conn->posted_data / 2 && may_control(conn);
+	unsigned stock = conn->is_short ? conn->posted_data : conn->window;
+	bool data = conn->owed_data > stock / 2 && may_control(conn);
 
 	if ((control || data) && may_speak(conn))
 		post_control(conn, &credit);

@@ -6,25 +6,22 @@
  * Locks     One lock per queue pair. Every operation of struct rc_transport and every service of
  *           verbs is called with it held. None of them blocks on a peer.
  * Requests  A send request is in the send queue, owned by the service, from ibv_post_send until
- *           rc_send_done; the memory it gathers from belongs to the transport in that time.
- *           Requests start in order; rc_send_done may be called in any order; completions appear in
- *           posting order, exactly one per request (unless unsignalled and successful).
- * Receives  rc_recv_begin takes the next posted receive, of the queue pair's queue or of the SRQ;
- *           the transport fills its pieces and gives it back with rc_recv_done. One is in progress
- *           at a time.
- * Keys      Local keys are checked when a request is posted, by verbs; what is wrong there is in
- *           rc_send.status. Remote keys are checked by the owner of the memory: the transport asks
- *           rc_region_get on the side where the memory lives, for every segment, and holds the
- *           region only across one copy or system call that does not block. So ibv_dereg_mr, which
- *           waits for holders, waits for copies and never for peers.
- * Copies    The transport copies: from the gathered memory into the socket or ring, from there into
- *           the receive or region. Verbs copies inline data, once, when it is posted, unless it
- *           leaves at once.
- * Wake-ups  The transport never wakes a thread. rc_send_done and rc_recv_done put completions into
- *           CQs, which signal their channels; rc_failed and rc_opened tell the owner of the
- *           connection. Whoever sleeps, sleeps in progress/.
- * Failure   Whoever finds the reason calls rc_failed once; it moves the queue pair to the error
- *           state and flushes. The transport then tells the peer what it can and detaches
+ *           rc_send_done; the memory it gathers from belongs to the transport in that time. One
+ *           that leaves by send_now is never in it. Requests start in order; rc_send_done may be
+ * called in any order; completions appear in posting order, exactly one per request (unless
+ * unsignalled and successful). Receives  rc_recv_begin takes the next posted receive, of the queue
+ * pair's queue or of the SRQ; the transport fills its pieces and gives it back with rc_recv_done.
+ * One is in progress at a time. Keys      Local keys are checked when a request is posted, by
+ * verbs; what is wrong there is in rc_send.status. Remote keys are checked by the owner of the
+ * memory: the transport asks rc_region_get on the side where the memory lives, for every segment,
+ * and holds the region only across one copy or system call that does not block. So ibv_dereg_mr,
+ * which waits for holders, waits for copies and never for peers. Copies    The transport copies:
+ * from the gathered memory into the socket or ring, from there into the receive or region. Verbs
+ * copies inline data, once, when it is posted, unless it leaves at once. Wake-ups  The transport
+ * never wakes a thread. rc_send_done and rc_recv_done put completions into CQs, which signal their
+ * channels; rc_failed and rc_opened tell the owner of the connection. Whoever sleeps, sleeps in
+ * progress/. Failure   Whoever finds the reason calls rc_failed once; it moves the queue pair to
+ * the error state and flushes. The transport then tells the peer what it can and detaches
  *           (transport and conn become NULL). After rc_failed no request is touched. A connection
  *           may live on without its queue pair until the peer has seen its end.
  */

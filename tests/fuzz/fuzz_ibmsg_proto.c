@@ -28,33 +28,33 @@ static void check_private(const uint8_t *bytes, size_t size)
 
 static void check_part(const uint8_t *part, uint16_t len)
 {
-	uint8_t *out = malloc(proto_part_len(len)), *bytes;
+	uint8_t *out = malloc(proto_part_len(len));
 	uint16_t again;
 
 	CHECK(out && proto_put_part(out, part, len) == proto_part_len(len));
-	CHECK(proto_get_part(out, &bytes, &again) == proto_part_len(len) && again == len);
-	CHECK(!memcmp(bytes, part, len));
+	CHECK(proto_get_part(out, proto_part_len(len), &again) == proto_part_len(len));
+	CHECK(again == len && !memcmp(out + PROTO_HEADER_LEN, part, len));
 	free(out);
 }
 
 /* The messages of a MANY lie within it, and fill it. */
-static void check_many(uint8_t *bytes, size_t size, uint64_t count)
+static void check_many(const uint8_t *bytes, size_t size, uint64_t count)
 {
-	uint8_t *at = bytes + PROTO_HEADER_LEN, *end = bytes + size, *part;
+	const uint8_t *at = bytes + PROTO_HEADER_LEN, *end = bytes + size;
 
 	CHECK(count && count <= size);
 	for (; count; count--) {
 		uint16_t len;
+		size_t taken = proto_get_part(at, (size_t)(end - at), &len);
 
-		CHECK(end - at >= PROTO_HEADER_LEN);
-		at += proto_get_part(at, &part, &len);
-		CHECK(at <= end && part + len <= at && at - (part + len) < 16);
-		check_part(part, len);
+		CHECK(taken > PROTO_HEADER_LEN + (size_t)len && taken <= (size_t)(end - at));
+		check_part(at + PROTO_HEADER_LEN, len);
+		at += taken;
 	}
 	CHECK(at == end);
 }
 
-static void check_message(uint8_t *bytes, size_t size)
+static void check_message(const uint8_t *bytes, size_t size)
 {
 	uint8_t out[PROTO_HEADER_LEN + PROTO_REGION_LEN];
 	struct proto_message first, again;

@@ -35,7 +35,7 @@ struct heard {
 static void note_data(const struct bare_arrival *arrival, const struct proto_message *message,
 		      struct heard *heard)
 {
-	uint8_t *at = (uint8_t *)(uintptr_t)arrival->data + PROTO_HEADER_LEN, *bytes;
+	const uint8_t *at = arrival->data + PROTO_HEADER_LEN, *end = arrival->data + arrival->len;
 	uint16_t len;
 
 	if (message->type == PROTO_DATA)
@@ -44,7 +44,7 @@ static void note_data(const struct bare_arrival *arrival, const struct proto_mes
 		return;
 	assert_true(message->length > 1);
 	for (uint64_t i = 0; i < message->length; i++) {
-		at += proto_get_part(at, &bytes, &len);
+		at += proto_get_part(at, (size_t)(end - at), &len);
 		assert_int_equal(len, size_of(heard->messages++));
 		heard->together++;
 	}
@@ -291,6 +291,28 @@ static void test_message_that_came_with_others_cannot_be_made_longer(void **stat
 	link_close(&link);
 }
 
+/* A string is ended where it lies; programs do. */
+static void end_string(struct end *end, ibmsg_buffer *msg)
+{
+	(void)end;
+	((char *)msg->data)[msg->size] = 0xff;
+	assert_int_equal(ibmsg_free_msg(msg), IBMSG_OK);
+}
+
+static void test_byte_behind_a_message_may_be_written(void **state)
+{
+	struct link link;
+
+	(void)state;
+	link_open(&link, TWO_LOOPS);
+	link.server_hub->on.received = end_string;
+	for (unsigned i = 0; i < COUNT; i++)
+		end_post(link.client, 16 * (i % 5));
+	await(end_has_delivered(link.client, link.server));
+	end_assert_delivered(link.client, link.server);
+	link_close(&link);
+}
+
 /* ---- with peers by hand ---- */
 
 static void run_well(const char *role, void (*established)(struct end *), unsigned sent)
@@ -355,6 +377,7 @@ int main(int argc, char **argv)
 		hub_test(test_messages_that_came_together_are_freed_in_any_order),
 		hub_test(test_messages_that_came_together_are_posted_anew),
 		hub_test(test_message_that_came_with_others_cannot_be_made_longer),
+		hub_test(test_byte_behind_a_message_may_be_written),
 		hub_test(test_peer_that_takes_many_gets_many),
 		hub_test(test_peer_that_does_not_gets_one_by_one),
 		hub_test(test_many_by_hand_are_delivered),

@@ -138,10 +138,10 @@ bool bell_set_lent(struct progress_source *source, bool lent);
 /* ---- tx.c ---- */
 
 /* Begin and move what there is, within a budget. Whether anything moved. May end the connection. */
+bool shm_tx_run(struct shm_conn *conn);
 /* A Send that no request is before: whether it has left. */
 bool shm_tx_send_now(struct shm_conn *conn, const struct ibv_sge *sge, unsigned num_sge,
 		     uint32_t length, bool solicited);
-bool shm_tx_run(struct shm_conn *conn);
 bool shm_tx_is_pending(const struct shm_conn *conn);
 /* There is something to go on with, and nothing will tell. */
 bool shm_tx_is_unfinished(const struct shm_conn *conn);

@@ -11,10 +11,17 @@ fail() {
   end_hosts
   say "$reason"
   say "the end of the console of host $host:"
-  { grep -a "^console $host: " "$LOG" || true; } | tail -n 40 >&2
+  { grep -a "^console $host: " "$LOG" || true; } | console_end >&2
   say_peer
   say "the log is $LOG"
   exit "$status"
+}
+
+# The last lines of a console; all from a panic on, whose trace may be longer.
+console_end() {
+  awk '/Kernel panic/ { n = 0; panicked = 1 }
+    { line[++n] = $0 }
+    END { for (i = panicked || n < 40 ? 1 : n - 39; i <= n; i++) print line[i] }'
 }
 
 say_peer() {

@@ -106,6 +106,15 @@ static void run_says_many(uint16_t port)
 	close_properly(&visitor);
 }
 
+static void run_loses_many(uint16_t port)
+{
+	uint8_t bytes[PROTO_MIN_SEND];
+
+	connect_properly(&visitor, port);
+	bare_send(&visitor, bytes, put_many(bytes, PARTS, PARTS));
+	bare_await_end(&visitor);
+}
+
 /* @more bytes than it is long. */
 static void say_wrongly(uint16_t port, unsigned count, uint64_t said, int more)
 {
@@ -148,10 +157,15 @@ static void run_endless(uint16_t port)
 }
 
 static const struct peer_role roles[] = {
-	{"takes_many", run_takes_many},   {"takes_one_by_one", run_takes_one_by_one},
-	{"says_many", run_says_many},     {"none", run_none},
-	{"one_missing", run_one_missing}, {"one_more", run_one_more},
-	{"cut_off", run_cut_off},         {"byte_behind", run_byte_behind},
+	{"takes_many", run_takes_many},
+	{"takes_one_by_one", run_takes_one_by_one},
+	{"says_many", run_says_many},
+	{"loses_many", run_loses_many},
+	{"none", run_none},
+	{"one_missing", run_one_missing},
+	{"one_more", run_one_more},
+	{"cut_off", run_cut_off},
+	{"byte_behind", run_byte_behind},
 	{"endless", run_endless},
 };
 
@@ -358,6 +372,32 @@ static void test_many_by_hand_are_delivered(void **state)
 	visit_close(&visit);
 }
 
+static struct end *spared; /* by spoil_neighbour */
+
+/* The message is empty; the length of the next one is behind its room. */
+static void spoil_neighbour(struct end *end, ibmsg_buffer *msg)
+{
+	if (end->is_server && end != spared)
+		memset(msg->data, 0xff, 2 * PROTO_HEADER_LEN);
+	assert_int_equal(ibmsg_free_msg(msg), IBMSG_OK);
+}
+
+/* An application that does so loses that connection, and nothing is read or written elsewhere. */
+static void test_neighbour_that_was_written_over_is_not_delivered(void **state)
+{
+	struct visit visit;
+
+	(void)state;
+	visit_open(&visit, NULL);
+	spared = visit.link.server;
+	visit.link.server_hub->on.received = spoil_neighbour;
+	visit_await_end(&visit, "loses_many");
+	assert_int_equal(visit.guest->error, IBMSG_ALLOC_FAILED);
+	assert_int_equal(visit.guest->received, 1);
+	visit.link.server_hub->on.received = NULL;
+	visit_close(&visit);
+}
+
 static void test_many_that_cannot_be_parsed_are_a_protocol_error(void **state)
 {
 	(void)state;
@@ -381,6 +421,7 @@ int main(int argc, char **argv)
 		hub_test(test_peer_that_takes_many_gets_many),
 		hub_test(test_peer_that_does_not_gets_one_by_one),
 		hub_test(test_many_by_hand_are_delivered),
+		hub_test(test_neighbour_that_was_written_over_is_not_delivered),
 		hub_test(test_many_that_cannot_be_parsed_are_a_protocol_error),
 	};
 

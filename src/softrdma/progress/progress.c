@@ -26,7 +26,7 @@
 	2 /* nobody polls, or data lies unread, at so many in a row: the thread drives */
 #define MISSES_TO_YIELD 256 /* empty polls in a row, while the thread watches: somebody spins */
 #define HITS_TO_YIELD   16  /* data found by pollers so often: they drive */
-#define FINDS_TO_LEND   64  /* data found by pollers at one source: epoll need not look there */
+#define FINDS_TO_LEND   64  /* packets found by pollers at one source: epoll need not look there */
 #define LOOK_EMPTY      8   /* polls that found nothing between two looks at the whole DATA set */
 #define LOOK_BUSY       64  /* polls of any kind */
 #define LOOK_QUIET                                                                                 \
@@ -352,7 +352,7 @@ static bool may_lend(void)
 	       !(minded[1] && atomic_load(minded[1])) && !atomic_load(&progress.waiters);
 }
 
-void progress_looked(struct progress_source *source, bool found)
+void progress_looked(struct progress_source *source, unsigned found)
 {
 	set_once(&source->looked_at);
 	/* Where lending costs no system call, whoever looks may have it. */
@@ -361,9 +361,17 @@ void progress_looked(struct progress_source *source, bool found)
 			sources_lend(source, may_lend);
 		return;
 	}
-	if (found && ++source->finds % FINDS_TO_LEND == 0 && source->events == EPOLLIN &&
-	    !progress_is_lent(source))
+	source->finds += found;
+	if (source->finds < FINDS_TO_LEND)
+		return;
+	source->finds = 0;
+	if (source->events == EPOLLIN && !progress_is_lent(source))
 		sources_lend(source, may_lend);
+}
+
+void progress_has_hands_full(struct progress_source *source)
+{
+	set_once(&source->in_hand);
 }
 
 /*
@@ -508,13 +516,6 @@ struct ticks {
 	unsigned stale; /* ticks in a row at which data lay unread that nobody had looked for */
 };
 
-static bool data_is_ready(void)
-{
-	struct pollfd data = {.fd = sources_fd(PROGRESS_DATA), .events = POLLIN};
-
-	return poll(&data, 1, 0) > 0;
-}
-
 /*
  * As long as all is well a tick is twice as long as the one before: the thread costs a busy poller
  * little, and takes over no later than the pollers had been at it.
@@ -539,7 +540,7 @@ static void check_pollers(struct ticks *ticks)
 	bool slept_at = atomic_load(&progress.sleepers) > 0;
 
 	ticks->quiet = !busy && !polled ? ticks->quiet + 1 : 0;
-	ticks->stale = !busy && !looked && data_is_ready() ? ticks->stale + 1 : 0;
+	ticks->stale = !busy && !looked && sources_lie_unread() ? ticks->stale + 1 : 0;
 	choose_tick((!ticks->quiet || slept_at) && !ticks->stale);
 	sources_take_back(false);
 	flush_sends();

@@ -56,6 +56,7 @@ struct progress_source {
 
 	atomic_bool lent;      /* to a poller: see progress_looked */
 	atomic_bool looked_at; /* by it, since the last tick */
+	atomic_bool in_hand;   /* see progress_has_hands_full */
 	struct list lent_link;
 	unsigned finds;         /* of pollers; under the owner's lock */
 	struct list again_link; /* while @again */
@@ -129,14 +130,19 @@ void progress_found(bool hit, unsigned turn);
 bool progress_polled(bool hit, unsigned turn);
 
 /*
- * A poller has looked at a DATA source by itself, and @found bytes; the owner's lock is held. If
- * that happens often the source is lent to the pollers: the kernel need not tell the set of every
- * packet. It is watched again when a tick passes without a look, when anybody sleeps in
- * progress_wait, when nobody polls, when it is to be watched for more than EPOLLIN, and by
- * progress_take_back: pollers will look elsewhere.
+ * A poller has looked at a DATA source by itself, and @found so many packets, as far as it can
+ * tell; the owner's lock is held. If these are many the source is lent to the pollers: the kernel
+ * need not tell the set of every packet. It is watched again when a tick passes without a look,
+ * when anybody sleeps in progress_wait, when nobody polls, when it is to be watched for more than
+ * EPOLLIN, and by progress_take_back: pollers will look elsewhere.
  */
-void progress_looked(struct progress_source *source, bool found);
+void progress_looked(struct progress_source *source, unsigned found);
 void progress_take_back(struct progress_source *source);
+/*
+ * It has left something there for its next look, as it had enough: that does not lie unread until
+ * the tick after next.
+ */
+void progress_has_hands_full(struct progress_source *source);
 
 static inline bool progress_is_lent(const struct progress_source *source)
 {

@@ -260,6 +260,24 @@ out:
 	pthread_mutex_unlock(&sources.lock);
 }
 
+/* What is found to be ready stays watched, and so is not freed, while the lock is held. */
+bool sources_lie_unread(void)
+{
+	struct epoll_event events[EVENTS_AT_ONCE];
+	bool any = false;
+	int count;
+
+	pthread_mutex_lock(&sources.lock);
+	count = epoll_wait(sources.epoll_fd[PROGRESS_DATA], events, EVENTS_AT_ONCE, 0);
+	for (int i = 0; i < count; i++) {
+		struct progress_source *source = events[i].data.ptr;
+
+		any |= !source || !atomic_exchange(&source->in_hand, false);
+	}
+	pthread_mutex_unlock(&sources.lock);
+	return any;
+}
+
 /* ---- lending ---- */
 
 /* Out of the epoll set, or it sees to that itself. The lock is held. */

@@ -13,6 +13,8 @@ int sources_fd(enum progress_set set);
 bool progress_trylock(enum progress_set set);
 /* Run the callbacks of what is ready in @set; its lock is held. Whether there was any. */
 bool sources_dispatch(enum progress_set set);
+/* Is there something ready in DATA that no poller had in hand since the last call? */
+bool sources_lie_unread(void);
 
 /*
  * Stop watching a DATA source if @may, asked once everybody who takes back sees that it is about to

@@ -147,10 +147,14 @@ static void op_send(struct rc_qp *qp)
 static bool op_drive(struct rc_qp *qp)
 {
 	struct raw_qp *raw = qp->conn;
-	bool any = receive(raw, POLL_BUDGET) > 0;
+	unsigned found = receive(raw, POLL_BUDGET);
+	bool any = found > 0;
 
-	if (raw->rx && !raw->rx->paused)
-		progress_looked(&raw->rx->source, any);
+	if (raw->rx && !raw->rx->paused) {
+		progress_looked(&raw->rx->source, found);
+		if (found == POLL_BUDGET)
+			progress_has_hands_full(&raw->rx->source);
+	}
 	if (qp->sq.next != qp->sq.tail && qp->state == IBV_QPS_RTS)
 		any |= raw_tx_run(raw);
 	return any;

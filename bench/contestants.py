@@ -19,6 +19,7 @@ from pairs import Failed
 
 WARM_UP = 10  # one in so many comes before the measured ones, as in bench.h
 IN_FLIGHT = 128 << 20  # bytes at most that a stream has outstanding
+LONG = 64 << 10  # bytes of a message
 LISTEN = "0A"  # the state of a socket in /proc/net/tcp
 
 
@@ -137,7 +138,8 @@ class Ibmsg(Program):
         return self.ping_pong("sleep", size, count)
 
     def stream(self, size, count):
-        many = ["--buffers", buffers(size, 256)]
+        # More long ones than verbs have only leave the caches.
+        many = ["--buffers", buffers(size, 256 if size < LONG else 16)]
         return {"stream": self.stream_way("stream", size, count, *many)}
 
     turns = Program.in_turn

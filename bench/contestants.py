@@ -20,6 +20,7 @@ from pairs import Failed
 WARM_UP = 10  # one in so many comes before the measured ones, as in bench.h
 IN_FLIGHT = 128 << 20  # bytes at most that a stream has outstanding
 LONG = 64 << 10  # bytes of a message
+FEW = 16  # messages in flight: what a stream of verbs posts, and more long ones only leave the caches
 LISTEN = "0A"  # the state of a socket in /proc/net/tcp
 
 
@@ -118,7 +119,7 @@ class Verbs(Program):
         return self.ping_pong("sleep", size, count, "--one-cq")
 
     def stream(self, size, count):
-        many = ["--one-cq", "--buffers", buffers(size, 16)]
+        many = ["--one-cq", "--buffers", buffers(size, FEW)]
         ways = {"SEND, credits": self.stream_way("send", size, count, "--credits", *many)}
         if size < 4096:
             ways["SEND"] = self.stream_way("send", size, count, *many)
@@ -138,8 +139,7 @@ class Ibmsg(Program):
         return self.ping_pong("sleep", size, count)
 
     def stream(self, size, count):
-        # More long ones than verbs have only leave the caches.
-        many = ["--buffers", buffers(size, 256 if size < LONG else 16)]
+        many = ["--buffers", buffers(size, 256 if size < LONG else FEW)]
         return {"stream": self.stream_way("stream", size, count, *many)}
 
     turns = Program.in_turn

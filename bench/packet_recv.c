@@ -109,7 +109,8 @@ static uint64_t receive_ours(const char *ifname, uint32_t size, uint64_t count, 
 static int open_udp(uint32_t size)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(PORT)};
-	int fd = socket(AF_INET, SOCK_DGRAM, 0), buffer = size > 1514 ? JUMBO_BUFFER : BUFFER;
+	int buffer = size > ETH_FRAME_LEN ? JUMBO_BUFFER : BUFFER;
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
 
 	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)))
 		die("udp");

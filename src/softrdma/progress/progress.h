@@ -15,11 +15,12 @@
  *
  * The progress thread is in one of two modes. WATCH: it sleeps on the DATA set too and drives what
  * is ready. YIELD: pollers drive; it looks every tick whether they still do, and takes over if at
- * two ticks in a row nobody has polled, or data lay unread that nobody had looked for (a program
- * that polls one CQ but spins on memory). A tick is 100 us at first and grows to 2 ms while all is
- * well, so that the thread costs a busy poller little. Pollers get the drive back when they find
- * data themselves 16 times, or look 256 times in a row. While a thread sleeps in progress_wait,
- * that thread is the one who watches DATA. With nothing to do the thread sleeps without a tick.
+ * two ticks in a row nobody has polled, or data lay unread that nobody had looked for or had in
+ * hand (a program that polls one CQ but spins on memory). A tick is 100 us at first and grows to 2
+ * ms while all is well, so that the thread costs a busy poller little. Pollers get the drive back
+ * when they find data themselves 16 times, or look 256 times in a row. While a thread sleeps in
+ * progress_wait, that thread is the one who watches DATA. With nothing to do the thread sleeps
+ * without a tick.
  */
 #ifndef SOFTRDMA_PROGRESS_H
 #define SOFTRDMA_PROGRESS_H
@@ -139,8 +140,8 @@ bool progress_polled(bool hit, unsigned turn);
 void progress_looked(struct progress_source *source, unsigned found);
 void progress_take_back(struct progress_source *source);
 /*
- * It has left something there for its next look, as it had enough: that does not lie unread until
- * the tick after next.
+ * It has left something there for its next look, as it had enough: the next tick that finds it
+ * there does not take it for unread.
  */
 void progress_has_hands_full(struct progress_source *source);
 

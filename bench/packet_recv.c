@@ -135,18 +135,20 @@ static uint64_t receive_udp(uint32_t size, uint64_t count)
 	while (received < count) {
 		struct pollfd pollfd = {.fd = fd, .events = POLLIN};
 
-		/* Each batch in the next buffers, as a ring's user would. */
+		/* Each packet in the next buffer, as with all the others. */
 		for (unsigned i = 0; i < BATCH; i++) {
-			pieces[i] = (struct iovec){memory + (size_t)next * size, size};
+			pieces[i] = (struct iovec){memory + (size_t)((next + i) % RECEIVES) * size,
+						   size};
 			messages[i] = (struct mmsghdr){
 				.msg_hdr = {.msg_iov = &pieces[i], .msg_iovlen = 1}};
-			next = (next + 1) % RECEIVES;
 		}
 		num = recvmmsg(fd, messages, BATCH, MSG_DONTWAIT, NULL);
-		if (num > 0)
+		if (num > 0) {
 			received += (unsigned)num;
-		else if (poll(&pollfd, 1, patience(received)) <= 0)
+			next = (next + (unsigned)num) % RECEIVES;
+		} else if (poll(&pollfd, 1, patience(received)) <= 0) {
 			break;
+		}
 	}
 	free(memory);
 	close(fd);

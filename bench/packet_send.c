@@ -18,7 +18,8 @@
 
 #include "packet/frame.h"
 
-#define BATCH 64
+#define BATCH  64
+#define BUFFER (64 << 20) /* no receiver, however slow, holds the sender up */
 
 static void die(const char *what)
 {
@@ -37,11 +38,12 @@ static uint64_t now_ns(void)
 static int open_socket(const char *ifname)
 {
 	struct sockaddr_ll address = {.sll_family = AF_PACKET};
-	int fd = socket(AF_PACKET, SOCK_RAW, 0), yes = 1;
+	int fd = socket(AF_PACKET, SOCK_RAW, 0), yes = 1, buffer = BUFFER;
 
 	address.sll_ifindex = (int)if_nametoindex(ifname);
 	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) ||
-	    setsockopt(fd, SOL_PACKET, PACKET_QDISC_BYPASS, &yes, sizeof(yes)))
+	    setsockopt(fd, SOL_PACKET, PACKET_QDISC_BYPASS, &yes, sizeof(yes)) ||
+	    setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &buffer, sizeof(buffer)))
 		die(ifname);
 	return fd;
 }

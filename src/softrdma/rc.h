@@ -126,7 +126,7 @@ struct rc_qp {
 
 struct rc_transport {
 	const char *name;
-	bool at_once; /* sending costs no system call: nothing is gained by gathering requests */
+	bool at_once; /* no system call to send or to look: nothing is gained by doing so rarely */
 	/* Begin and move as many requests as the peer takes now. */
 	void (*send)(struct rc_qp *qp);
 	/*

@@ -201,6 +201,12 @@ static void make_cqs(struct side *side, const struct pair_options *options)
 	struct ibv_context *verbs = side->id->verbs;
 	int depth = (int)or_else(options->depth, 64);
 
+	if (options->cqs) {
+		side->borrows = true;
+		side->send_cq = options->cqs->send_cq;
+		side->recv_cq = options->cqs->recv_cq;
+		return;
+	}
 	side->comp = ibv_create_comp_channel(verbs);
 	assert_non_null(side->comp);
 	side->send_cq = ibv_create_cq(verbs, 2 * depth, side, side->comp, 0);
@@ -316,16 +322,22 @@ void side_await_established(struct side *side)
 	rdma_ack_cm_event(event);
 }
 
+static void destroy_cqs(struct side *side)
+{
+	assert_int_equal(ibv_destroy_cq(side->send_cq), 0);
+	if (side->recv_cq != side->send_cq)
+		assert_int_equal(ibv_destroy_cq(side->recv_cq), 0);
+	assert_int_equal(ibv_destroy_comp_channel(side->comp), 0);
+}
+
 void side_close(struct side *side)
 {
 	if (side->id->qp)
 		rdma_destroy_qp(side->id);
-	assert_int_equal(ibv_destroy_cq(side->send_cq), 0);
-	if (side->recv_cq != side->send_cq)
-		assert_int_equal(ibv_destroy_cq(side->recv_cq), 0);
+	if (!side->borrows)
+		destroy_cqs(side);
 	if (side->srq)
 		assert_int_equal(ibv_destroy_srq(side->srq), 0);
-	assert_int_equal(ibv_destroy_comp_channel(side->comp), 0);
 	assert_int_equal(ibv_dereg_mr(side->mr), 0);
 	assert_int_equal(ibv_dealloc_pd(side->pd), 0);
 	assert_int_equal(rdma_destroy_id(side->id), 0);

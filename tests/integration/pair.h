@@ -69,9 +69,10 @@ struct pair_options {
 	uint32_t inline_bytes;
 	uint8_t reads; /* initiator_depth and responder_resources of both; 0: 16 */
 	bool signal_all;
-	bool one_cq;          /* for both queues */
-	bool shared_receives; /* receives are posted to an SRQ */
-	unsigned access;      /* of the buffers; 0: ALL_ACCESS */
+	bool one_cq;            /* for both queues */
+	const struct side *cqs; /* whose CQs it uses, instead of its own */
+	bool shared_receives;   /* receives are posted to an SRQ */
+	unsigned access;        /* of the buffers; 0: ALL_ACCESS */
 };
 
 /* What a side tells its peer in private data. */
@@ -87,6 +88,7 @@ struct side {
 	struct ibv_comp_channel *comp;
 	struct ibv_pd *pd;
 	struct ibv_cq *send_cq, *recv_cq;
+	bool borrows; /* the CQs */
 	struct ibv_srq *srq;
 	struct ibv_qp *qp;
 	uint8_t *buf;

@@ -354,28 +354,81 @@ static void test_bulk_stream_does_not_starve_a_ping_pong(void **state)
 	pair_close(&small);
 }
 
-/* Many at once on one CQ, more than a poller looks at each time. */
-static void test_many_queue_pairs_all_make_progress(void **state)
-{
-	enum { PAIRS = 16 };
-	struct pair *pairs = calloc(PAIRS, sizeof(*pairs));
+/* ---- many on one CQ, more than a poller looks at each time ---- */
 
-	(void)state;
-	for (unsigned i = 0; i < PAIRS; i++)
-		pair_open(&pairs[i], &options);
-	for (unsigned round = 0; round < 20; round++) {
-		for (unsigned i = 0; i < PAIRS; i++) {
-			side_recv(&pairs[i].server, round, 0, 4096);
-			side_send(&pairs[i].client, round, 0, 4096);
-		}
-		for (unsigned i = PAIRS; i-- > 0;) {
-			cq_expect(pairs[i].server.recv_cq, round, IBV_WC_SUCCESS);
-			cq_expect(pairs[i].client.send_cq, round, IBV_WC_SUCCESS);
-		}
-	}
-	for (unsigned i = 0; i < PAIRS; i++)
+enum { MANY = 40 };
+
+static struct pair *open_many(void)
+{
+	struct pair *pairs = calloc(MANY, sizeof(*pairs));
+	struct pair_options shared = {.bytes = 4096, .depth = 2};
+
+	assert_non_null(pairs);
+	pair_open(&pairs[0], &(struct pair_options){.bytes = 4096});
+	shared.cqs = &pairs[0].server;
+	for (unsigned i = 1; i < MANY; i++)
+		pair_open(&pairs[i], &shared);
+	return pairs;
+}
+
+static void close_many(struct pair *pairs)
+{
+	for (unsigned i = MANY; i-- > 0;)
 		pair_close(&pairs[i]);
 	free(pairs);
+}
+
+/* Each of @pairs but the first has sent: every message comes once, in whatever order. */
+static void expect_all(struct pair *pairs, struct ibv_cq *cq)
+{
+	bool came[MANY] = {false};
+	struct ibv_wc wc;
+
+	for (unsigned i = 1; i < MANY; i++) {
+		assert_true(cq_poll(cq, &wc, WAIT_MS));
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		assert_in_range(wc.wr_id, 1, MANY - 1);
+		assert_false(came[wc.wr_id]);
+		came[wc.wr_id] = true;
+		if (wc.opcode == IBV_WC_RECV)
+			assert_int_equal(wc.qp_num, pairs[wc.wr_id].server.qp->qp_num);
+	}
+}
+
+static void test_many_queue_pairs_all_make_progress(void **state)
+{
+	struct pair *pairs = open_many();
+
+	(void)state;
+	for (unsigned round = 0; round < 20; round++) {
+		for (unsigned i = 1; i < MANY; i++) {
+			side_recv(&pairs[i].server, i, 0, 4096);
+			side_send(&pairs[i].client, i, 0, 4096);
+		}
+		expect_all(pairs, pairs[0].server.recv_cq);
+		expect_all(pairs, pairs[0].server.send_cq);
+	}
+	close_many(pairs);
+}
+
+/* One at a time, while all the others are silent for long: they are looked at now and again not. */
+static void test_many_queue_pairs_in_turn(void **state)
+{
+	struct pair *pairs = open_many();
+	struct ibv_wc wc;
+
+	(void)state;
+	for (unsigned i = 1; i < 20 * MANY; i++) {
+		struct pair *pair = &pairs[i % (MANY - 1) + 1];
+
+		side_recv(&pair->server, i, 0, 64);
+		side_send(&pair->client, i, 0, 64);
+		cq_expect(pairs[0].server.recv_cq, i, IBV_WC_SUCCESS);
+		cq_expect(pairs[0].server.send_cq, i, IBV_WC_SUCCESS);
+		for (unsigned vain = 0; vain < 200; vain++)
+			assert_int_equal(ibv_poll_cq(pairs[0].server.recv_cq, 1, &wc), 0);
+	}
+	close_many(pairs);
 }
 
 /* ---- what was polled hard, and then is not ---- */
@@ -478,6 +531,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_poller_of_one_cq_does_not_hold_up_the_other),
 		cmocka_unit_test(test_bulk_stream_does_not_starve_a_ping_pong),
 		cmocka_unit_test(test_many_queue_pairs_all_make_progress),
+		cmocka_unit_test(test_many_queue_pairs_in_turn),
 		cmocka_unit_test(test_connection_polled_hard_is_served_when_nobody_polls),
 		cmocka_unit_test(test_connection_polled_hard_is_served_by_pollers_of_another),
 		cmocka_unit_test(test_connection_polled_hard_wakes_a_sleeper),

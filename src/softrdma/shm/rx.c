@@ -12,6 +12,7 @@
 
 #define ENTRIES_AT_ONCE 16 /* then others have their turn */
 #define LOOKS           8
+#define PATIENCE        8 /* polls in vain, then one look is enough for each */
 #define PUBLISH_CELLS   (RING_CELLS / 4)
 
 /* The largest entry, the pad before it and the free cell behind it fit what may be unpublished. */
@@ -459,16 +460,22 @@ bool shm_rx_run(struct shm_conn *conn)
 bool shm_rx_poll(struct shm_conn *conn)
 {
 	struct rx *rx = &conn->rx;
+	int looks = rx->vain < PATIENCE ? LOOKS : 1;
 
 	if (!conn->tx.open)
 		return false;
-	/* Somebody who looks again and again: from here the way to the next look is shorter. */
-	for (int i = 0; i < LOOKS && ring_is_empty(&rx->ring) && !shm_rx_is_unfinished(conn); i++)
+	/*
+	 * Somebody who looks again and again: from here the way to the next look is shorter. But a
+	 * connection that has been silent for a while may be one of many that are looked at.
+	 */
+	for (int i = 0; i < looks && ring_is_empty(&rx->ring) && !shm_rx_is_unfinished(conn); i++)
 		continue;
 	if (!run(conn, rx->run + 1)) {
 		rx->run = 0;
+		rx->vain += rx->vain < PATIENCE;
 		return false;
 	}
+	rx->vain = 0;
 	if (rx->run < ENTRIES_AT_ONCE - 1)
 		rx->run = (uint8_t)(2 * rx->run + 1);
 	return true;

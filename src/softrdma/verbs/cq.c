@@ -354,16 +354,25 @@ int soft_ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 /* ---- queue pairs ---- */
 
 /* Look at @use on every poll if there is room for one more. The drive lock is held. */
-static void warm(struct soft_cq *cq, struct cq_use *use)
+static void warm(struct soft_cq *cq, struct cq_use *use, bool dear)
 {
-	for (unsigned i = 0; i < CQ_HOT; i++) {
-		if (cq->hot[i])
-			continue;
-		cq->hot[i] = use;
-		use->misses = 0;
-		atomic_store(&use->hot, true);
+	if (cq->num_hot == CQ_HOT || (dear && cq->num_dear == CQ_HOT_DEAR))
 		return;
-	}
+	cq->hot[cq->num_hot++] = use;
+	cq->num_dear += dear;
+	use->dear = dear;
+	use->misses = 0;
+	atomic_store(&use->hot, true);
+}
+
+/* Do not look at it any more. The drive lock is held. */
+static void chill(struct soft_cq *cq, unsigned slot)
+{
+	struct cq_use *use = cq->hot[slot];
+
+	cq->hot[slot] = cq->hot[--cq->num_hot];
+	cq->num_dear -= use->dear;
+	atomic_store(&use->hot, false);
 }
 
 void cq_attach_qp(struct soft_cq *cq, struct cq_use *use, struct soft_qp *qp)
@@ -372,18 +381,20 @@ void cq_attach_qp(struct soft_cq *cq, struct cq_use *use, struct soft_qp *qp)
 	begin_drive(cq);
 	list_add_tail(&cq->qps, &use->link);
 	cq->num_qps++;
-	warm(cq, use);
+	warm(cq, use, true); /* how it will be connected is not known yet */
 	end_drive(cq);
 }
 
 void cq_warm(struct soft_cq *cq, struct cq_use *use)
 {
+	const struct rc_transport *transport = use->qp->rc.transport;
+
 	if (atomic_load_explicit(&use->hot, memory_order_relaxed))
 		return;
 	/* The lock comes before a queue pair's: if it is taken, the next message tries again. */
 	if (!try_drive(cq))
 		return;
-	warm(cq, use);
+	warm(cq, use, !transport || !transport->at_once);
 	end_drive(cq);
 }
 
@@ -394,9 +405,9 @@ void cq_detach_qp(struct soft_cq *cq, struct cq_use *use)
 	begin_drive(cq);
 	list_del(&use->link);
 	cq->num_qps--;
-	for (unsigned i = 0; i < CQ_HOT; i++)
+	for (unsigned i = 0; i < cq->num_hot; i++)
 		if (cq->hot[i] == use)
-			cq->hot[i] = NULL;
+			chill(cq, i);
 	end_drive(cq);
 
 	pthread_mutex_lock(&cq->lock);
@@ -410,39 +421,40 @@ void cq_detach_qp(struct soft_cq *cq, struct cq_use *use)
 
 /*
  * A queue pair that has become silent is left to the looks at the whole DATA set, if others use the
- * CQ too.
+ * CQ too. Whether it is.
  */
-static void cool(struct soft_cq *cq, unsigned slot)
+static bool cool(struct soft_cq *cq, unsigned slot)
 {
 	struct cq_use *use = cq->hot[slot];
 
-	if (++use->misses < CQ_COLD || cq->num_qps == 1 || !qp_rest(use->qp))
-		return;
-	cq->hot[slot] = NULL;
-	atomic_store(&use->hot, false);
+	if (++use->misses < (use->dear ? CQ_COLD_DEAR : CQ_COLD) || cq->num_qps == 1 ||
+	    !qp_rest(use->qp))
+		return false;
+	chill(cq, slot);
+	return true;
 }
 
 /*
- * Look at the queue pairs that had traffic last, until there is a completion. Whether one had
- * again; *@cold: there was none to look at.
+ * Look at the queue pairs that had traffic last, in turn, until there is a completion. Whether one
+ * had again; *@num: how many there were to look at.
  */
-static bool drive_hot(struct soft_cq *cq, bool *cold)
+static bool drive_hot(struct soft_cq *cq, unsigned *num)
 {
 	bool any = false;
 
-	*cold = false;
+	*num = 1;
 	if (!try_drive(cq))
 		return false; /* another poller of this CQ is at it */
-	*cold = true;
-	for (unsigned i = 0; i < CQ_HOT && !has_found(cq); i++) {
-		if (!cq->hot[i])
-			continue;
-		*cold = false;
-		if (qp_drive(cq->hot[i]->qp)) {
-			cq->hot[i]->misses = 0;
+	*num = cq->num_hot;
+	for (unsigned left = cq->num_hot; left && !has_found(cq); left--) {
+		unsigned slot = cq->next_hot < cq->num_hot ? cq->next_hot : 0;
+
+		cq->next_hot = slot + 1;
+		if (qp_drive(cq->hot[slot]->qp)) {
+			cq->hot[slot]->misses = 0;
 			any = true;
-		} else {
-			cool(cq, i);
+		} else if (cool(cq, slot)) {
+			cq->next_hot = slot; /* another one is there now */
 		}
 	}
 	end_drive(cq);
@@ -468,15 +480,16 @@ static bool note_poll(struct soft_cq *cq, unsigned *turn)
 static int look(struct soft_cq *cq, int num, struct ibv_wc *wc, uint64_t *stamp, bool hit,
 		unsigned turn)
 {
-	bool cold;
+	unsigned num_hot;
 
 	poll_at_hand.cq = cq;
 	poll_at_hand.wc = wc;
 	poll_at_hand.stamp = stamp;
 	poll_at_hand.room = num;
 	poll_at_hand.count = 0;
-	hit |= drive_hot(cq, &cold);
-	progress_polled(hit, cold ? 0 : turn);
+	hit |= drive_hot(cq, &num_hot);
+	/* The more there were to look at, the fewer polls are as long as a look at all the rest. */
+	progress_polled(hit, num_hot ? turn << num_hot / 8 : 0);
 	poll_at_hand.cq = NULL;
 	return poll_at_hand.count;
 }

@@ -117,8 +117,13 @@ struct soft_channel {
 	int cqs;          /* that use this channel */
 };
 
-#define CQ_HOT  4
-#define CQ_COLD 64 /* looks in vain after which a queue pair is not among them */
+/* Queue pairs that are looked at on every empty poll: those whose looks are system calls, and all.
+ */
+#define CQ_HOT_DEAR  4
+#define CQ_HOT       32
+/* Looks in vain after which a queue pair is not among them. */
+#define CQ_COLD_DEAR 64
+#define CQ_COLD      2048
 
 struct cqe {
 	struct ibv_wc wc;
@@ -158,6 +163,8 @@ struct soft_cq {
 	atomic_bool driven;         /* a lock: guards what follows; before a queue pair's lock */
 	struct list qps;            /* of cq_use */
 	struct cq_use *hot[CQ_HOT]; /* those that had traffic last: looked at on every empty poll */
+	unsigned num_hot, num_dear; /* of hot; of which looks are dear */
+	unsigned next_hot;          /* which has its turn first: not always the same */
 	unsigned num_qps;
 	atomic_uint polls;
 	atomic_bool unflushed; /* a queue pair holds back sends: the next poll lets them go */
@@ -168,7 +175,9 @@ struct cq_use {
 	struct list link; /* in soft_cq.qps */
 	struct soft_qp *qp;
 	atomic_bool hot; /* in soft_cq.hot */
-	unsigned misses; /* looks in a row that found nothing; under the CQ's drive lock */
+	/* Under the CQ's drive lock. */
+	bool dear;       /* a look is a system call, or may become one */
+	unsigned misses; /* looks in a row that found nothing */
 };
 
 /* Add @wc; @solicited decides whether it counts for a CQ armed for solicited events only. */

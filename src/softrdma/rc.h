@@ -126,7 +126,11 @@ struct rc_qp {
 
 struct rc_transport {
 	const char *name;
-	bool at_once; /* no system call to send or to look: nothing is gained by doing so rarely */
+	/*
+	 * It takes no system call to send or to look: nothing is gained by gathering requests, or
+	 * by looking at few.
+	 */
+	bool at_once;
 	/* Begin and move as many requests as the peer takes now. */
 	void (*send)(struct rc_qp *qp);
 	/*

@@ -123,9 +123,9 @@ void progress_cancel(struct progress_work *work); /* under the CM lock: it will 
 
 /*
  * For every ibv_poll_cq, after it looked at its own queue pairs: @hit, whether it moved something
- * there; @turn counts the polls of its CQ. Now and then this drives the rest of the DATA set.
- * progress_found if there was a completion, else progress_polled, which returns whether anything
- * was moved.
+ * there; @turn counts the polls of its CQ, in larger steps if each takes longer; 0: look now. Now
+ * and then this drives the rest of the DATA set. progress_found if there was a completion, else
+ * progress_polled, which returns whether anything was moved.
  */
 void progress_found(bool hit, unsigned turn);
 bool progress_polled(bool hit, unsigned turn);

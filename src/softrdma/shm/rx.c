@@ -12,7 +12,7 @@
 
 #define ENTRIES_AT_ONCE 16 /* then others have their turn */
 #define LOOKS           8
-#define PATIENCE        8 /* polls in vain, then one look is enough for each */
+#define PATIENCE        64 /* polls in vain, then there are no further looks in each */
 #define PUBLISH_CELLS   (RING_CELLS / 4)
 
 /* The largest entry, the pad before it and the free cell behind it fit what may be unpublished. */

@@ -421,7 +421,7 @@ void cq_detach_qp(struct soft_cq *cq, struct cq_use *use)
 
 /*
  * A queue pair that has become silent is left to the looks at the whole DATA set, if others use the
- * CQ too. Whether it is.
+ * CQ too. Returns whether it was.
  */
 static bool cool(struct soft_cq *cq, unsigned slot)
 {
@@ -435,30 +435,30 @@ static bool cool(struct soft_cq *cq, unsigned slot)
 }
 
 /*
- * Look at the queue pairs that had traffic last, in turn, until there is a completion. Whether one
- * had again; *@num: how many there were to look at.
+ * Look at the queue pairs that had traffic last, in turn, until there is a completion or some have
+ * done their share of work without one. Whether one had traffic again; *@num: how many there were.
  */
 static bool drive_hot(struct soft_cq *cq, unsigned *num)
 {
-	bool any = false;
+	unsigned hits = 0;
 
 	*num = 1;
 	if (!try_drive(cq))
 		return false; /* another poller of this CQ is at it */
 	*num = cq->num_hot;
-	for (unsigned left = cq->num_hot; left && !has_found(cq); left--) {
+	for (unsigned left = cq->num_hot; left && hits < CQ_HITS && !has_found(cq); left--) {
 		unsigned slot = cq->next_hot < cq->num_hot ? cq->next_hot : 0;
 
 		cq->next_hot = slot + 1;
 		if (qp_drive(cq->hot[slot]->qp)) {
 			cq->hot[slot]->misses = 0;
-			any = true;
+			hits++;
 		} else if (cool(cq, slot)) {
 			cq->next_hot = slot; /* another one is there now */
 		}
 	}
 	end_drive(cq);
-	return any;
+	return hits;
 }
 
 /* Somebody polls: what was held back leaves now. Whether there was any; *@turn counts polls. */
@@ -488,8 +488,9 @@ static int look(struct soft_cq *cq, int num, struct ibv_wc *wc, uint64_t *stamp,
 	poll_at_hand.room = num;
 	poll_at_hand.count = 0;
 	hit |= drive_hot(cq, &num_hot);
-	/* The more there were to look at, the fewer polls are as long as a look at all the rest. */
-	progress_polled(hit, num_hot ? turn << num_hot / 8 : 0);
+	/* The more there were to look at in vain, the fewer polls go by until a look at the rest.
+	 */
+	progress_polled(hit, !num_hot ? 0 : hit ? turn : turn << num_hot / 8);
 	poll_at_hand.cq = NULL;
 	return poll_at_hand.count;
 }

@@ -117,10 +117,13 @@ struct soft_channel {
 	int cqs;          /* that use this channel */
 };
 
-/* Queue pairs that are looked at on every empty poll: those whose looks are system calls, and all.
+/*
+ * Queue pairs that a poll which finds nothing looks at: at most so many, and so many of them whose
+ * looks are system calls.
  */
-#define CQ_HOT_DEAR  4
 #define CQ_HOT       32
+#define CQ_HOT_DEAR  4
+#define CQ_HITS      4 /* that did something, in one poll */
 /* Looks in vain after which a queue pair is not among them. */
 #define CQ_COLD_DEAR 64
 #define CQ_COLD      2048
@@ -163,7 +166,7 @@ struct soft_cq {
 	atomic_bool driven;         /* a lock: guards what follows; before a queue pair's lock */
 	struct list qps;            /* of cq_use */
 	struct cq_use *hot[CQ_HOT]; /* those that had traffic last: looked at on every empty poll */
-	unsigned num_hot, num_dear; /* of hot; of which looks are dear */
+	unsigned num_hot, num_dear; /* those in hot, and the dear ones among them */
 	unsigned next_hot;          /* which has its turn first: not always the same */
 	unsigned num_qps;
 	atomic_uint polls;

@@ -202,7 +202,6 @@ static void make_cqs(struct side *side, const struct pair_options *options)
 	int depth = (int)or_else(options->depth, 64);
 
 	if (options->cqs) {
-		side->borrows = true;
 		side->send_cq = options->cqs->send_cq;
 		side->recv_cq = options->cqs->recv_cq;
 		return;
@@ -334,7 +333,7 @@ void side_close(struct side *side)
 {
 	if (side->id->qp)
 		rdma_destroy_qp(side->id);
-	if (!side->borrows)
+	if (side->comp)
 		destroy_cqs(side);
 	if (side->srq)
 		assert_int_equal(ibv_destroy_srq(side->srq), 0);

@@ -85,10 +85,9 @@ struct offer {
 struct side {
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *id;
-	struct ibv_comp_channel *comp;
+	struct ibv_comp_channel *comp; /* NULL: the CQs are another side's */
 	struct ibv_pd *pd;
 	struct ibv_cq *send_cq, *recv_cq;
-	bool borrows; /* the CQs */
 	struct ibv_srq *srq;
 	struct ibv_qp *qp;
 	uint8_t *buf;

@@ -488,8 +488,7 @@ static int look(struct soft_cq *cq, int num, struct ibv_wc *wc, uint64_t *stamp,
 	poll_at_hand.room = num;
 	poll_at_hand.count = 0;
 	hit |= drive_hot(cq, &num_hot);
-	/* The more there were to look at in vain, the fewer polls go by until a look at the rest.
-	 */
+	/* The more a poll has looked at in vain, the sooner the rest has its turn. */
 	progress_polled(hit, !num_hot ? 0 : hit ? turn : turn << num_hot / 8);
 	poll_at_hand.cq = NULL;
 	return poll_at_hand.count;

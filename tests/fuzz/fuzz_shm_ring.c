@@ -2,12 +2,14 @@
 /*
  * A ring that a peer has written, or reads. Input: 0, where reading begins, then patches: cell,
  * byte of it, length, bytes. Whatever is there, an entry that is accepted lies in the ring, and
- * reading goes forward. Or 1, then lengths to be written, and what the reader says that it has
- * read.
+ * reading goes forward. Or 1, then lengths or lines to be written, and what the reader says that it
+ * has read.
  */
 #include "fuzz.h"
 
 #include "shm/ring.h"
+
+#define LINE 0xfe /* a line is to be written, which begins with the bytes that follow */
 
 static _Alignas(128) uint8_t cells[RING_BYTES];
 
@@ -26,15 +28,30 @@ static void patch(struct input *input)
 	}
 }
 
+static void put_line(struct ring_writer *writer, struct input *input)
+{
+	uint64_t line[RING_LINE / sizeof(uint64_t)] = {0};
+	uint32_t before = writer->tail;
+	bool put;
+
+	for (unsigned i = 0; i < sizeof(uint64_t); i++)
+		line[0] = line[0] << 8 | take_byte(input);
+	put = !ring_put_line(writer, line);
+	CHECK(writer->tail == before + put);
+	CHECK(!put || line[0] >> 32 != RING_MARK);
+}
+
 static void write_against(struct input *input)
 {
 	_Atomic uint32_t consumed = 0;
 	struct ring_writer writer;
 
+	ring_clear(cells);
 	ring_writer_init(&writer, cells, &consumed);
 	while (input->left) {
 		uint8_t what = take_byte(input);
-		struct ring_entry entry = {.kind = RING_SEND, .len = what * 40u % RING_MAX_PAYLOAD};
+		struct ring_entry entry = {.kind = what % 2 ? RING_WRITE : RING_SEND,
+					   .len = what * 40u % RING_MAX_PAYLOAD};
 		uint32_t before = writer.tail;
 		uint8_t *payload;
 
@@ -45,11 +62,15 @@ static void write_against(struct input *input)
 			CHECK(ring_has_moved(&writer) == (writer.seen != consumed));
 			continue;
 		}
-		if (ring_reserve(&writer, entry.len, &payload)) {
+		if (what == LINE) {
+			put_line(&writer, input);
+			continue;
+		}
+		if (ring_reserve(&writer, &entry, &payload)) {
 			CHECK(writer.tail == before);
 			continue;
 		}
-		CHECK(payload >= cells + RING_HEADER);
+		CHECK(payload >= cells + RING_WORD);
 		CHECK(payload + entry.len <= cells + RING_BYTES);
 		memset(payload, what, entry.len);
 		ring_commit(&writer, &entry);
@@ -78,7 +99,7 @@ static void read_patched(struct input *input)
 			break;
 		CHECK(!ring_is_empty(&reader));
 		CHECK(entry.kind > RING_PAD && entry.kind < RING_KINDS);
-		CHECK(payload >= cells + RING_HEADER);
+		CHECK(payload >= cells);
 		CHECK(payload + entry.len <= cells + RING_BYTES);
 		ring_pop(&reader, &entry);
 		head = atomic_load(&reader.head);
@@ -92,9 +113,12 @@ static void read_patched(struct input *input)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	const uint64_t nothing = ring_first_word(RING_NOTHING, 0, 0);
 	struct input input = {data, size};
 
 	memset(cells, 0, sizeof(cells));
+	for (size_t at = 0; at < RING_BYTES; at += RING_CELL)
+		memcpy(cells + at, &nothing, sizeof(nothing));
 	if (take_byte(&input) % 2)
 		write_against(&input);
 	else

@@ -17,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../../src/softrdma/shm/ring.h"
+
 #define LONG_MESSAGE (300 * KIB)
 #define ROUNDS       12
 
@@ -353,12 +355,62 @@ static void test_nothing_is_left_of_peers_that_are_stopped_and_killed(void **sta
 	expect_count(count_descriptors, descriptors);
 }
 
+/* ---- messages of one line, which may travel without a header ---- */
+
+/* @before bytes, then a line that begins with @word, from one piece or from two. */
+static void send_line(struct pair *pair, uint32_t before, uint64_t word, unsigned num_sge)
+{
+	uint32_t len = before + RING_LINE, half = len / 2;
+	uint64_t base = (uintptr_t)pair->client.buf;
+	struct ibv_sge sge[2] = {{base, num_sge == 1 ? len : half, pair->client.mr->lkey},
+				 {base + half, len - half, pair->client.mr->lkey}};
+	struct ibv_send_wr wr = {.wr_id = 1,
+				 .sg_list = sge,
+				 .num_sge = (int)num_sge,
+				 .opcode = IBV_WR_SEND,
+				 .send_flags = IBV_SEND_SIGNALED};
+	struct ibv_send_wr *bad;
+
+	fill(pair->client.buf, len, (unsigned)word);
+	memcpy(pair->client.buf + before, &word, sizeof(word));
+	memset(pair->server.buf, 0xee, len + 1);
+	side_recv(&pair->server, 2, 0, len + 1);
+	assert_int_equal(ibv_post_send(pair->client.qp, &wr, &bad), 0);
+	assert_int_equal(cq_expect(pair->server.recv_cq, 2, IBV_WC_SUCCESS).byte_len, len);
+	cq_expect(pair->client.send_cq, 1, IBV_WC_SUCCESS);
+	assert_memory_equal(pair->server.buf, pair->client.buf, len);
+	assert_int_equal(pair->server.buf[len], 0xee);
+}
+
+static void test_line_arrives_whatever_it_looks_like(void **state)
+{
+	static const struct pair_options two_pieces = {.bytes = 64 * KIB, .sge = 2};
+	const uint64_t words[] = {
+		0,
+		1,
+		UINT64_MAX,
+		ring_first_word(RING_NOTHING, 0, 0),
+		ring_first_word(RING_PAD, 0, 0),
+		ring_first_word(RING_SEND, RING_LAST, RING_MAX_PAYLOAD),
+		ring_first_word(0xff, 0xff, 0xffff),
+	};
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair, &two_pieces);
+	for (unsigned lap = 0; lap < RING_CELLS / ARRAY_SIZE(words); lap++)
+		for (unsigned i = 0; i < ARRAY_SIZE(words); i++)
+			send_line(&pair, i % 3 ? 0 : RING_MAX_PAYLOAD, words[i], 1 + lap % 2);
+	pair_close(&pair);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_write_and_read_complete_while_the_target_is_stopped),
 		cmocka_unit_test(test_disconnect_from_a_stopped_peer_ends),
 		cmocka_unit_test(test_pollers_do_not_ring),
+		cmocka_unit_test(test_line_arrives_whatever_it_looks_like),
 		cmocka_unit_test(test_nothing_is_left_of_peers_that_are_stopped_and_killed),
 	};
 

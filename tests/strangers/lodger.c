@@ -177,7 +177,7 @@ void lodger_put_bytes(struct lodger *lodger, struct ring_entry *entry, const voi
 {
 	uint8_t *at;
 
-	assert_int_equal(ring_reserve(&lodger->out, entry->len, &at), 0);
+	assert_int_equal(ring_reserve(&lodger->out, entry, &at), 0);
 	if (payload)
 		memcpy(at, payload, entry->len);
 	ring_commit(&lodger->out, entry);

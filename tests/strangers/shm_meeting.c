@@ -159,7 +159,7 @@ static void test_last_word_of_the_lodger_is_heard_in_its_turn(void **state)
 
 	(void)state;
 	lodger_open(&lodger);
-	assert_int_equal(ring_reserve(&lodger.out, send.len, &payload), 0);
+	assert_int_equal(ring_reserve(&lodger.out, &send, &payload), 0);
 	memset(payload, 0x55, send.len);
 	ring_commit(&lodger.out, &send);
 	/* In two pieces, and no bell. */

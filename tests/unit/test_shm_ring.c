@@ -21,6 +21,7 @@ static int open_ring(void **state)
 {
 	(void)state;
 	memset(cells, 0, sizeof(cells));
+	ring_clear(cells);
 	atomic_store(&consumed, 0);
 	ring_writer_init(&writer, cells, &consumed);
 	ring_reader_init(&reader, cells, &consumed);
@@ -29,15 +30,24 @@ static int open_ring(void **state)
 
 static int put(uint32_t len, uint8_t value)
 {
-	const struct ring_entry entry = {.kind = RING_SEND, .len = len, .arg = value};
+	const struct ring_entry entry = {.kind = RING_SEND, .flags = RING_LAST, .len = len};
 	uint8_t *payload;
-	int error = ring_reserve(&writer, len, &payload);
+	int error = ring_reserve(&writer, &entry, &payload);
 
 	if (error)
 		return error;
 	memset(payload, value, len);
 	ring_commit(&writer, &entry);
 	return 0;
+}
+
+static int put_line(uint64_t first, uint8_t value)
+{
+	uint64_t line[RING_LINE / sizeof(uint64_t)];
+
+	memset(line, value, sizeof(line));
+	line[0] = first;
+	return ring_put_line(&writer, line);
 }
 
 static void expect(uint32_t len, uint8_t value)
@@ -48,8 +58,8 @@ static void expect(uint32_t len, uint8_t value)
 	assert_false(ring_is_empty(&reader));
 	assert_int_equal(ring_peek(&reader, &entry, &payload), 1);
 	assert_int_equal(entry.kind, RING_SEND);
+	assert_int_equal(entry.flags, RING_LAST);
 	assert_int_equal(entry.len, len);
-	assert_int_equal(entry.arg, value);
 	for (uint32_t i = 0; i < len; i++)
 		assert_int_equal(payload[i], value);
 	ring_pop(&reader, &entry);
@@ -80,6 +90,146 @@ static void test_ring_entries_come_out_in_order(void **state)
 	expect(RING_MAX_PAYLOAD, 2);
 	expect(64, 3);
 	expect_none();
+}
+
+static void test_ring_header_comes_out_as_it_went_in(void **state)
+{
+	const struct ring_entry entries[] = {
+		{RING_WRITE, RING_LAST, 8, 1, 2, 3, 4},
+		{RING_SEND, RING_LAST | RING_IMMEDIATE, 8, 0, 0x12345678, 0, 0},
+		{RING_SEND, RING_LAST | RING_INVALIDATE, 8, 0x87654321, 0, 0, 0},
+		{RING_RESULT, 0, 0, 0, 0, 0, UINT64_MAX},
+	};
+	struct ring_entry entry;
+	const uint8_t *payload;
+	uint8_t *to;
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(entries) / sizeof(*entries); i++) {
+		assert_int_equal(ring_reserve(&writer, &entries[i], &to), 0);
+		assert_int_equal(ring_first_bytes(&entries[i]), entries[i].len);
+		memset(to, 0x55, entries[i].len);
+		ring_commit(&writer, &entries[i]);
+		assert_int_equal(ring_peek(&reader, &entry, &payload), 1);
+		assert_int_equal(entry.kind, entries[i].kind);
+		assert_int_equal(entry.flags, entries[i].flags);
+		assert_int_equal(entry.len, entries[i].len);
+		assert_int_equal(entry.key, entries[i].key);
+		assert_int_equal(entry.imm, entries[i].imm);
+		assert_int_equal(entry.addr, entries[i].addr);
+		assert_int_equal(entry.arg, entries[i].arg);
+		assert_ptr_equal(payload, to);
+		ring_pop(&reader, &entry);
+		expect_none();
+	}
+}
+
+/* ---- lines ---- */
+
+static void expect_line(uint64_t first, uint8_t value)
+{
+	uint64_t line[RING_LINE / sizeof(uint64_t)];
+	struct ring_entry entry;
+	const uint8_t *payload;
+
+	memset(line, value, sizeof(line));
+	line[0] = first;
+	assert_false(ring_is_empty(&reader));
+	assert_int_equal(ring_peek(&reader, &entry, &payload), 1);
+	assert_int_equal(entry.kind, RING_SEND);
+	assert_int_equal(entry.flags, RING_LAST);
+	assert_int_equal(entry.len, RING_LINE);
+	assert_memory_equal(payload, line, sizeof(line));
+	ring_pop(&reader, &entry);
+}
+
+static void test_ring_line_needs_no_header(void **state)
+{
+	static const uint64_t firsts[] = {0, 1, UINT64_MAX, (uint64_t)RING_MARK,
+					  (uint64_t)(RING_MARK ^ 1) << 32};
+
+	(void)state;
+	for (unsigned i = 0; i < 3 * RING_CELLS; i++) {
+		uint64_t first = firsts[i % (sizeof(firsts) / sizeof(*firsts))];
+
+		assert_int_equal(put_line(first, (uint8_t)i), 0);
+		assert_int_equal(put(100, 7), 0);
+		expect_line(first, (uint8_t)i);
+		expect(100, 7);
+		expect_none();
+		ring_publish(&reader);
+	}
+}
+
+/* Whatever it says behind it. */
+static void test_ring_line_with_the_mark_is_left_to_a_header(void **state)
+{
+	(void)state;
+	assert_int_equal(put_line(ring_first_word(RING_NOTHING, 0, 0), 1), -EINVAL);
+	assert_int_equal(put_line(ring_first_word(RING_PAD, 0, 0), 1), -EINVAL);
+	assert_int_equal(put_line(ring_first_word(RING_SEND, RING_LAST, 64), 1), -EINVAL);
+	assert_int_equal(put_line(~0ull << 32 | 5, 1), 0);
+	expect_line(~0ull << 32 | 5, 1);
+	expect_none();
+}
+
+static void test_ring_full_has_no_room_for_a_line(void **state)
+{
+	(void)state;
+	while (!put(RING_LINE, 0))
+		continue;
+	assert_int_equal(put_line(1, 1), -EAGAIN);
+	expect(RING_LINE, 0);
+	ring_publish(&reader);
+	assert_int_equal(put_line(1, 1), 0);
+	assert_int_equal(put_line(1, 1), -EAGAIN);
+}
+
+/* ---- room, laps and lies ---- */
+
+static void test_ring_header_of_the_last_lap_is_no_entry(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 5 * RING_CELLS; i++) {
+		expect_none();
+		assert_int_equal(put(i % 50, (uint8_t)i), 0);
+		expect(i % 50, (uint8_t)i);
+		ring_publish(&reader);
+	}
+}
+
+/* What looks like a header where payload was. */
+static void test_ring_payload_that_looks_like_a_header_is_no_entry(void **state)
+{
+	const struct ring_entry entry = {.kind = RING_SEND, .flags = RING_LAST, .len = 500};
+	struct ring_entry out;
+	const uint8_t *payload;
+	uint8_t *to;
+
+	(void)state;
+	for (unsigned i = 0; i < 6 * RING_CELLS; i++) {
+		/* Steps of 4 and of 3 cells: what was inside of one begins another a lap later. */
+		if (i % 128 < 100) {
+			assert_int_equal(ring_reserve(&writer, &entry, &to), 0);
+			for (size_t at = 0; at < entry.len; at++)
+				to[at] = (uint8_t)(at % 8 ? 0x55 : i);
+			for (uint32_t cell = 1; cell < 4; cell++) {
+				uint64_t word = ring_first_word(RING_SEND, RING_LAST, 9);
+
+				memcpy(to - RING_WORD + (size_t)cell * RING_CELL, &word,
+				       sizeof(word));
+			}
+			ring_commit(&writer, &entry);
+			assert_int_equal(ring_peek(&reader, &out, &payload), 1);
+			assert_int_equal(out.len, entry.len);
+			ring_pop(&reader, &out);
+		} else {
+			assert_int_equal(put(300, 1), 0);
+			expect(300, 1);
+		}
+		expect_none();
+		ring_publish(&reader);
+	}
 }
 
 /* What was payload a lap before is not taken for an entry. */
@@ -159,10 +309,11 @@ static void test_ring_reader_that_lies_is_found_out(void **state)
 
 static void refuse(struct ring_entry entry)
 {
+	uint64_t word = ring_first_word(entry.kind, entry.flags, (uint16_t)entry.len);
 	struct ring_entry out;
 	const uint8_t *payload;
 
-	memcpy(cells, &entry, sizeof(entry));
+	memcpy(cells, &word, sizeof(word));
 	assert_int_equal(ring_peek(&reader, &out, &payload), -EPROTO);
 }
 
@@ -171,28 +322,28 @@ static void test_ring_entry_that_makes_no_sense_is_refused(void **state)
 	(void)state;
 	refuse((struct ring_entry){.kind = RING_KINDS});
 	refuse((struct ring_entry){.kind = RING_PAD});
-	refuse((struct ring_entry){.kind = RING_NOTHING, .len = 1});
 	refuse((struct ring_entry){.kind = RING_SEND, .flags = RING_FLAGS + 1});
-	refuse((struct ring_entry){.kind = RING_SEND, .zero = 1});
+	refuse((struct ring_entry){.kind = RING_NOTHING, .len = 1});
+	refuse((struct ring_entry){.kind = RING_PAD, .flags = RING_LAST});
 	refuse((struct ring_entry){.kind = RING_SEND, .len = RING_MAX_PAYLOAD + 1});
-	refuse((struct ring_entry){.kind = RING_SEND, .len = UINT32_MAX});
+	refuse((struct ring_entry){.kind = RING_SEND, .len = UINT16_MAX});
 }
 
 static void test_ring_entry_over_the_end_is_refused(void **state)
 {
-	const struct ring_entry entry = {.kind = RING_SEND, .len = RING_CELL};
+	const uint64_t word = ring_first_word(RING_SEND, 0, RING_CELL);
 	struct ring_entry out;
 	const uint8_t *payload;
 
 	(void)state;
 	atomic_store(&reader.head, RING_CELLS - 1);
-	memcpy(cells + sizeof(cells) - RING_CELL, &entry, sizeof(entry));
+	memcpy(cells + sizeof(cells) - RING_CELL, &word, sizeof(word));
 	assert_int_equal(ring_peek(&reader, &out, &payload), -EPROTO);
 }
 
 static void test_ring_two_pads_in_a_row_are_refused(void **state)
 {
-	const struct ring_entry pad = {.kind = RING_PAD};
+	const uint64_t pad = ring_first_word(RING_PAD, 0, 0);
 	struct ring_entry out;
 	const uint8_t *payload;
 
@@ -246,6 +397,13 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_ring_fresh_is_empty, open_ring),
 		cmocka_unit_test_setup(test_ring_entries_come_out_in_order, open_ring),
+		cmocka_unit_test_setup(test_ring_header_comes_out_as_it_went_in, open_ring),
+		cmocka_unit_test_setup(test_ring_line_needs_no_header, open_ring),
+		cmocka_unit_test_setup(test_ring_line_with_the_mark_is_left_to_a_header, open_ring),
+		cmocka_unit_test_setup(test_ring_full_has_no_room_for_a_line, open_ring),
+		cmocka_unit_test_setup(test_ring_header_of_the_last_lap_is_no_entry, open_ring),
+		cmocka_unit_test_setup(test_ring_payload_that_looks_like_a_header_is_no_entry,
+				       open_ring),
 		cmocka_unit_test_setup(test_ring_payload_of_the_last_lap_is_no_entry, open_ring),
 		cmocka_unit_test_setup(test_ring_full_has_no_room_until_the_reader_tells,
 				       open_ring),

@@ -154,7 +154,7 @@ int shm_tx_ref_done(struct shm_conn *conn);
  * Write an entry; @sge has the payload, or none. 0; -EAGAIN: no room, and it will be told when
  * there is; -EPROTO.
  */
-int shm_tx_put(struct shm_conn *conn, struct ring_entry *entry, const struct ibv_sge *sge,
+int shm_tx_put(struct shm_conn *conn, const struct ring_entry *entry, const struct ibv_sge *sge,
 	       unsigned num_sge, uint64_t offset);
 
 /* ---- answers.c ---- */

@@ -361,6 +361,8 @@ static int share_area(struct shm_link *link)
 	if (fd < 0)
 		return fd;
 	link->area = map;
+	for (unsigned end = 0; end < 2; end++)
+		ring_clear(link->area->ring[end]);
 	error = send_hello(link, fd);
 	close(fd);
 	return error;

@@ -6,15 +6,48 @@
 
 #define MASK (RING_CELLS - 1)
 
-static uint32_t cells_for(size_t len)
+#define NOTHING ring_first_word(RING_NOTHING, 0, 0)
+#define PAD     ring_first_word(RING_PAD, 0, 0)
+
+_Static_assert(RING_MAX_PAYLOAD <= UINT16_MAX, "it fits the first word");
+
+static bool is_marked(uint64_t word)
 {
-	return (uint32_t)((RING_HEADER + len + RING_CELL - 1) / RING_CELL);
+	return word >> 32 == RING_MARK;
+}
+
+static uint32_t header_of(const struct ring_entry *entry)
+{
+	bool plain =
+		entry->kind == RING_SEND && !(entry->flags & (RING_INVALIDATE | RING_IMMEDIATE));
+
+	return plain ? RING_WORD : RING_HEADER;
+}
+
+static uint32_t cells_for(const struct ring_entry *entry)
+{
+	return (header_of(entry) + entry->len + RING_CELL - 1) / RING_CELL;
+}
+
+static uint8_t *cell_at(const uint8_t *cells, uint32_t index)
+{
+	return (uint8_t *)(uintptr_t)cells + (size_t)(index & MASK) * RING_CELL;
 }
 
 /* The first word of the entry that begins at a cell. */
 static _Atomic uint64_t *first_word(const uint8_t *cells, uint32_t index)
 {
-	return (_Atomic uint64_t *)(uintptr_t)(cells + (size_t)(index & MASK) * RING_CELL);
+	return (_Atomic uint64_t *)cell_at(cells, index);
+}
+
+static void say_nothing(uint8_t *cells, uint32_t index)
+{
+	atomic_store_explicit(first_word(cells, index), NOTHING, memory_order_relaxed);
+}
+
+void ring_clear(uint8_t *cells)
+{
+	say_nothing(cells, 0);
 }
 
 /* ---- the writer ---- */
@@ -41,55 +74,94 @@ static int check_room(struct ring_writer *ring, uint32_t cells)
 /* Nothing follows the entry that is about to be written. */
 static void end_behind(struct ring_writer *ring, uint32_t cells)
 {
-	atomic_store_explicit(first_word(ring->cells, ring->tail + cells), 0, memory_order_relaxed);
+	if (ring->prepared != ring->tail + cells)
+		say_nothing(ring->cells, ring->tail + cells);
 }
 
 /* Everything else of the entry is there: it appears as a whole. */
-static void appear(struct ring_writer *ring, const struct ring_entry *entry, uint32_t cells)
+static void appear(struct ring_writer *ring, uint64_t word, uint32_t cells)
 {
-	uint64_t word;
-
-	memcpy(&word, entry, sizeof(word));
 	atomic_store_explicit(first_word(ring->cells, ring->tail), word, memory_order_release);
 	ring->tail += cells;
 }
 
-/* Have the line at hand, to write it. */
-static void own(const void *line)
+/*
+ * Have the lines at hand that the reader is not looking at and that an entry as short as the last
+ * one will be written to, by writing to them: a prefetch would leave it at the copy for reading
+ * that is here already.
+ */
+static void prepare(struct ring_writer *ring, bool two_lines)
 {
-#ifdef __x86_64__
-	/* What the compiler has for this is for reading, unless it knows the very processor. */
-	__asm__ volatile("prefetchw %0" ::"m"(*(const char *)line));
-#else
-	__builtin_prefetch(line, 1);
-#endif
+	uint32_t index = ring->tail + 1;
+
+	if (index - ring->seen >= RING_CELLS)
+		return;
+	say_nothing(ring->cells, index);
+	ring->prepared = index;
+	if (two_lines)
+		atomic_store_explicit(first_word(ring->cells, index) + RING_LINE / RING_WORD, 0,
+				      memory_order_relaxed);
 }
 
-int ring_reserve(struct ring_writer *ring, size_t len, uint8_t **payload)
+static int reserve(struct ring_writer *ring, uint32_t cells)
 {
-	const struct ring_entry pad = {.kind = RING_PAD};
-	uint32_t cells = cells_for(len), to_end = RING_CELLS - (ring->tail & MASK);
+	uint32_t to_end = RING_CELLS - (ring->tail & MASK);
 	int error = check_room(ring, cells <= to_end ? cells : to_end + cells);
 
 	if (error)
 		return error;
 	if (cells > to_end) {
 		end_behind(ring, to_end);
-		appear(ring, &pad, to_end);
+		appear(ring, PAD, to_end);
 	}
 	end_behind(ring, cells);
-	*payload = ring->cells + (size_t)(ring->tail & MASK) * RING_CELL + RING_HEADER;
 	return 0;
+}
+
+int ring_reserve(struct ring_writer *ring, const struct ring_entry *entry, uint8_t **payload)
+{
+	int error = reserve(ring, cells_for(entry));
+
+	*payload = cell_at(ring->cells, ring->tail) + header_of(entry);
+	return error;
+}
+
+uint32_t ring_first_bytes(const struct ring_entry *entry)
+{
+	uint32_t room = RING_LINE - header_of(entry);
+
+	return entry->len < room ? entry->len : room;
 }
 
 void ring_commit(struct ring_writer *ring, const struct ring_entry *entry)
 {
-	uint8_t *at = ring->cells + (size_t)(ring->tail & MASK) * RING_CELL;
+	struct ring_entry *at = (struct ring_entry *)cell_at(ring->cells, ring->tail);
 
-	memcpy(at + sizeof(uint64_t), (const uint8_t *)entry + sizeof(uint64_t),
-	       sizeof(*entry) - sizeof(uint64_t));
-	appear(ring, entry, cells_for(entry->len));
-	own(first_word(ring->cells, ring->tail + 1)); /* to be cleared by a short one */
+	if (header_of(entry) == RING_HEADER) {
+		at->key = entry->key;
+		at->imm = entry->imm;
+		at->addr = entry->addr;
+		at->arg = entry->arg;
+	}
+	appear(ring, ring_first_word(entry->kind, entry->flags, (uint16_t)entry->len),
+	       cells_for(entry));
+	prepare(ring, entry->len > ring_first_bytes(entry));
+}
+
+int ring_put_line(struct ring_writer *ring, const void *line)
+{
+	uint8_t *at = cell_at(ring->cells, ring->tail);
+	uint64_t word;
+	int error;
+
+	memcpy(&word, line, sizeof(word));
+	error = is_marked(word) ? -EINVAL : reserve(ring, 1);
+	if (error)
+		return error;
+	memcpy(at + sizeof(word), (const uint8_t *)line + sizeof(word), RING_LINE - sizeof(word));
+	appear(ring, word, 1);
+	prepare(ring, false);
+	return 0;
 }
 
 bool ring_has_moved(const struct ring_writer *ring)
@@ -119,57 +191,73 @@ static uint32_t head_of(const struct ring_reader *ring)
 	return atomic_load_explicit(&ring->head, memory_order_relaxed);
 }
 
+static uint64_t word_at_head(const struct ring_reader *ring)
+{
+	return atomic_load_explicit(first_word(ring->cells, head_of(ring)), memory_order_acquire);
+}
+
 bool ring_is_empty(const struct ring_reader *ring)
 {
-	const _Atomic uint64_t *first = first_word(ring->cells, head_of(ring));
-
-	/* The writer fills the second line first: so it comes while that one is being written. */
-	__builtin_prefetch((const uint8_t *)first + RING_CELL / 2);
-	return !atomic_load_explicit(first, memory_order_acquire);
+	return word_at_head(ring) == NOTHING;
 }
 
 /* At most one step to the start of the ring: a pad there would be a way to walk in circles. */
-static int skip_pad(struct ring_reader *ring, uint64_t *word)
+static int skip_pad(struct ring_reader *ring)
 {
 	uint32_t at = head_of(ring) & MASK;
 
 	if (!at)
 		return -EPROTO;
 	atomic_store_explicit(&ring->head, head_of(ring) + RING_CELLS - at, memory_order_relaxed);
-	*word = atomic_load_explicit(first_word(ring->cells, head_of(ring)), memory_order_acquire);
 	return 0;
+}
+
+/* The header that begins with @word, which was copied already. */
+static int take_header(const struct ring_reader *ring, uint64_t word, struct ring_entry *entry,
+		       const uint8_t **payload)
+{
+	const uint8_t *at = cell_at(ring->cells, head_of(ring));
+
+	*entry = (struct ring_entry){
+		.kind = (uint8_t)word,
+		.flags = (uint8_t)(word >> 8),
+		.len = (uint16_t)(word >> 16),
+	};
+	if (entry->kind <= RING_PAD || entry->kind >= RING_KINDS || entry->flags & ~RING_FLAGS ||
+	    entry->len > RING_MAX_PAYLOAD || cells_for(entry) > RING_CELLS - (head_of(ring) & MASK))
+		return -EPROTO;
+	if (header_of(entry) == RING_HEADER)
+		memcpy((uint8_t *)entry + RING_WORD, at + RING_WORD, RING_HEADER - RING_WORD);
+	*payload = at + header_of(entry);
+	return 1;
+}
+
+static int take_line(const struct ring_reader *ring, struct ring_entry *entry,
+		     const uint8_t **payload)
+{
+	*entry = (struct ring_entry){.kind = RING_SEND, .flags = RING_LAST, .len = RING_LINE};
+	*payload = cell_at(ring->cells, head_of(ring));
+	return 1;
 }
 
 int ring_peek(struct ring_reader *ring, struct ring_entry *entry, const uint8_t **payload)
 {
-	uint64_t word =
-		atomic_load_explicit(first_word(ring->cells, head_of(ring)), memory_order_acquire);
-	const uint8_t *at;
+	uint64_t word = word_at_head(ring);
 
-	if (!word)
-		return 0;
-	memcpy(entry, &word, sizeof(word));
-	if (entry->kind == RING_PAD) {
-		if (skip_pad(ring, &word))
+	if (word == PAD) {
+		if (skip_pad(ring))
 			return -EPROTO;
-		if (!word)
-			return 0;
-		memcpy(entry, &word, sizeof(word));
+		word = word_at_head(ring);
 	}
-	at = ring->cells + (size_t)(head_of(ring) & MASK) * RING_CELL;
-	memcpy((uint8_t *)entry + sizeof(word), at + sizeof(word), sizeof(*entry) - sizeof(word));
-	if (entry->kind <= RING_PAD || entry->kind >= RING_KINDS || entry->flags & ~RING_FLAGS ||
-	    entry->zero || entry->len > RING_MAX_PAYLOAD ||
-	    cells_for(entry->len) > RING_CELLS - (head_of(ring) & MASK))
-		return -EPROTO;
-	*payload = at + RING_HEADER;
-	return 1;
+	if (word == NOTHING)
+		return 0;
+	return is_marked(word) ? take_header(ring, word, entry, payload)
+			       : take_line(ring, entry, payload);
 }
 
 void ring_pop(struct ring_reader *ring, const struct ring_entry *entry)
 {
-	atomic_store_explicit(&ring->head, head_of(ring) + cells_for(entry->len),
-			      memory_order_relaxed);
+	atomic_store_explicit(&ring->head, head_of(ring) + cells_for(entry), memory_order_relaxed);
 }
 
 bool ring_is_unpublished(const struct ring_reader *ring, uint32_t cells)

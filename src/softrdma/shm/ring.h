@@ -3,10 +3,18 @@
  * A ring of entries in memory that two processes share: one writes, the other reads.
  *
  * The ring is made of cells; an entry is a header and a payload in as many cells in a row as it
- * takes. The writer clears the first word of the cell behind the entry, puts everything in place,
- * and stores the entry's own first word last: so a first word that is not 0 means a whole entry,
- * and a reader that polls touches no line but the one that the entry begins in. It takes that line
- * away from the writer with every look; so the writer touches it last, and all at once.
+ * takes. The first word of the cell behind the entry is made to say that nothing follows,
+ * everything is put in place, and the entry's own first word is stored last: so one that says
+ * anything else means a whole entry, and a reader that polls touches no line but the one that the
+ * entry begins in. It takes that line away from the writer with every look; so the writer touches
+ * it last, and all at once.
+ *
+ * To write to a line that the reader has read a lap ago takes as long as to hand one over, and
+ * stores become visible in their order. So the writer takes the lines that a short entry will need
+ * beforehand, when the entry before it has left.
+ *
+ * A header is the first word alone for most Sends. It has a mark; a Send of just one line whose own
+ * first word has not travels without a header, as that line.
  *
  * Who writes which index: @tail is the writer's own and nowhere else, @head the reader's. The
  * reader publishes how far it is in *@consumed, now and then. Either checks what it reads of the
@@ -24,8 +32,10 @@
 #define RING_CELL        128u /* two lines: a short message fits one cell */
 #define RING_CELLS       512u /* a power of two */
 #define RING_BYTES       (RING_CELL * RING_CELLS)
+#define RING_LINE        64u
 #define RING_HEADER      32u
-#define RING_FIRST_LINE  32u /* bytes of a payload that are in the line that the reader polls */
+#define RING_WORD        8u /* of it, and for most Sends all of it */
+#define RING_MARK        0x9d3fa6c5u
 #define RING_MAX_PAYLOAD (64u * RING_CELL - RING_HEADER)
 
 enum ring_kind {
@@ -55,7 +65,6 @@ enum ring_flag {
 struct ring_entry {
 	uint8_t kind;
 	uint8_t flags;
-	uint16_t zero;
 	uint32_t len; /* payload */
 	uint32_t key; /* of the memory that a Write, Read or atomic is for, or to be invalidated */
 	uint32_t imm; /* network order */
@@ -63,7 +72,18 @@ struct ring_entry {
 	uint64_t
 		arg; /* bytes of a whole Read, Write or referred Send; add or compare; the result */
 };
-_Static_assert(sizeof(struct ring_entry) == RING_HEADER, "the header is as long as it says");
+_Static_assert(sizeof(struct ring_entry) == RING_HEADER && offsetof(struct ring_entry, key) == 8,
+	       "from the key on it lies in the ring as it is here");
+
+/*
+ * The first word of a header, from the lowest byte on: kind, flags, length (2), mark (4). Made of
+ * numbers, not by looking at the bytes of a struct: those would just have been written one by one,
+ * and a processor waits until they have reached its cache before it reads them as one.
+ */
+static inline uint64_t ring_first_word(uint8_t kind, uint8_t flags, uint16_t len)
+{
+	return (uint64_t)RING_MARK << 32 | (uint64_t)len << 16 | (uint64_t)flags << 8 | kind;
+}
 
 /* ---- the writer ---- */
 
@@ -72,21 +92,31 @@ struct ring_writer {
 	const _Atomic uint32_t *consumed; /* written by the reader */
 	uint32_t tail;                    /* cells written; runs freely */
 	uint32_t seen;                    /* of *consumed */
+	uint32_t prepared;                /* this cell, ahead of the tail, says nothing already */
 };
+
+/* Before anybody reads or writes. */
+void ring_clear(uint8_t *cells);
 
 void ring_writer_init(struct ring_writer *ring, uint8_t *cells, const _Atomic uint32_t *consumed);
 
 /*
- * Where the @len bytes of the next entry's payload go. 0; -EAGAIN: there is no room now; -EPROTO:
- * the reader says that it has read what was not written.
+ * Where the next entry's payload goes. 0; -EAGAIN: there is no room now; -EPROTO: the reader says
+ * that it has read what was not written.
  */
-int ring_reserve(struct ring_writer *ring, size_t len, uint8_t **payload);
+int ring_reserve(struct ring_writer *ring, const struct ring_entry *entry, uint8_t **payload);
+
+/* Bytes of its payload that are in the line that the reader polls: best written last. */
+uint32_t ring_first_bytes(const struct ring_entry *entry);
+
+/* The payload is in place: the entry, which is as it was reserved, becomes visible. */
+void ring_commit(struct ring_writer *ring, const struct ring_entry *entry);
 
 /*
- * The payload is in place, its first RING_FIRST_LINE bytes best last: the entry becomes visible.
- * Its @len is as it was reserved.
+ * A Send of RING_LINE bytes, or the last so many of one, with nothing else to be said of it. As
+ * ring_reserve; -EINVAL: it could be taken for a header, so it needs one.
  */
-void ring_commit(struct ring_writer *ring, const struct ring_entry *entry);
+int ring_put_line(struct ring_writer *ring, const void *line);
 
 /* Has the reader told of more room since we looked? */
 bool ring_has_moved(const struct ring_writer *ring);

@@ -35,12 +35,12 @@ bool shm_tx_is_unfinished(const struct shm_conn *conn)
 /* ---- entries ---- */
 
 /* The peer rings when it has made room, if it sees the wish or we see the room. */
-static int wait_for_room(struct shm_conn *conn, size_t len, uint8_t **payload)
+static int wait_for_room(struct shm_conn *conn, const struct ring_entry *entry, uint8_t **payload)
 {
 	atomic_store(&conn->tx.waits, true);
 	atomic_store(&conn->own->wants_room, 1);
 	full_fence();
-	return ring_reserve(&conn->tx.ring, len, payload);
+	return ring_reserve(&conn->tx.ring, entry, payload);
 }
 
 static void stop_waiting(struct shm_conn *conn)
@@ -51,24 +51,50 @@ static void stop_waiting(struct shm_conn *conn)
 	atomic_store(&conn->own->wants_room, 0);
 }
 
-int shm_tx_put(struct shm_conn *conn, struct ring_entry *entry, const struct ibv_sge *sge,
-	       unsigned num_sge, uint64_t offset)
+/* Whether it has left. */
+static bool put_line(struct shm_conn *conn, const struct ibv_sge *sge, unsigned num_sge,
+		     uint64_t offset)
 {
+	uint8_t line[RING_LINE];
+
+	if (num_sge == 1)
+		return !ring_put_line(&conn->tx.ring, (const char *)(uintptr_t)sge->addr + offset);
+	rc_sge_gather(sge, num_sge, offset, line, sizeof(line));
+	return !ring_put_line(&conn->tx.ring, line);
+}
+
+static int put_entry(struct shm_conn *conn, const struct ring_entry *entry,
+		     const struct ibv_sge *sge, unsigned num_sge, uint64_t offset)
+{
+	uint32_t first = ring_first_bytes(entry);
 	uint8_t *payload;
-	int error = ring_reserve(&conn->tx.ring, entry->len, &payload);
+	int error = ring_reserve(&conn->tx.ring, entry, &payload);
 
 	if (error == -EAGAIN)
-		error = wait_for_room(conn, entry->len, &payload);
+		error = wait_for_room(conn, entry, &payload);
 	if (error)
 		return error;
-	stop_waiting(conn);
-	if (entry->len > RING_FIRST_LINE)
-		rc_sge_gather(sge, num_sge, offset + RING_FIRST_LINE, payload + RING_FIRST_LINE,
-			      entry->len - RING_FIRST_LINE);
-	if (entry->len)
-		rc_sge_gather(sge, num_sge, offset, payload,
-			      entry->len < RING_FIRST_LINE ? entry->len : RING_FIRST_LINE);
+	if (entry->len > first)
+		rc_sge_gather(sge, num_sge, offset + first, payload + first, entry->len - first);
+	if (first)
+		rc_sge_gather(sge, num_sge, offset, payload, first);
 	ring_commit(&conn->tx.ring, entry);
+	return 0;
+}
+
+int shm_tx_put(struct shm_conn *conn, const struct ring_entry *entry, const struct ibv_sge *sge,
+	       unsigned num_sge, uint64_t offset)
+{
+	bool is_line =
+		entry->kind == RING_SEND && entry->flags == RING_LAST && entry->len == RING_LINE;
+	int error;
+
+	if (!is_line || !put_line(conn, sge, num_sge, offset)) {
+		error = put_entry(conn, entry, sge, num_sge, offset);
+		if (error)
+			return error;
+	}
+	stop_waiting(conn);
 	conn->tx.wrote = true;
 	return 0;
 }

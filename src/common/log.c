@@ -54,7 +54,7 @@ void log_line(enum log_level level, const char *format, ...)
 	int saved = errno;
 	char line[512];
 	va_list args;
-	int head, body;
+	int head, body, cancel_state;
 
 	head = put_head(line, sizeof(line), level);
 	va_start(args, format);
@@ -66,8 +66,11 @@ void log_line(enum log_level level, const char *format, ...)
 		if (len > sizeof(line) - 1)
 			len = sizeof(line) - 1;
 		line[len] = '\n'; /* in place of the NUL: the line goes out in one piece */
+		/* Whoever says something may hold a lock. */
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
 		if (write(STDERR_FILENO, line, len + 1) < 0)
 			errno = 0; /* nowhere to say so */
+		pthread_setcancelstate(cancel_state, NULL);
 	}
 	errno = saved;
 }

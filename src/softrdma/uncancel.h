@@ -2,7 +2,8 @@
 /*
  * Verbs calls are not cancellation points, but the system calls inside ours are, and a thread
  * cancelled there would leave a lock held. A function that says UNCANCELLABLE holds a cancellation
- * off until it returns.
+ * off until it returns. That costs as much as some locks, so what makes no system call for a short
+ * message (post_send, post_recv, poll_cq) leaves it to what it calls in other cases.
  */
 #ifndef SOFTRDMA_UNCANCEL_H
 #define SOFTRDMA_UNCANCEL_H

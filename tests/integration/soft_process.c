@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The device as a guest in its process: signals, its thread, children by fork. */
+/* The device as a guest in its process: signals, its thread, children by fork, cancellation. */
 #include "pair.h"
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
@@ -305,6 +306,77 @@ static void test_connections_leave_no_descriptor_behind(void **state)
 	assert_true(count_descriptors() <= before);
 }
 
+/* ---- a thread that is cancelled ---- */
+
+/* Nothing here but verbs may be a cancellation point: so no sleep between two looks. */
+static bool await_one(struct ibv_cq *cq, enum ibv_wc_status status)
+{
+	uint64_t end = now_ms() + WAIT_MS;
+	struct ibv_wc wc;
+	int count;
+
+	do
+		count = ibv_poll_cq(cq, 1, &wc);
+	while (!count && now_ms() < end);
+	return count == 1 && wc.status == status;
+}
+
+static bool exchange(struct side *from, struct side *to, uint32_t room, uint32_t len,
+		     enum ibv_wc_status outcome)
+{
+	struct ibv_sge sge = {(uintptr_t)to->buf, room, to->mr->lkey};
+	struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
+	const struct request request = {
+		.opcode = IBV_WR_SEND, .len = len, .flags = IBV_SEND_SIGNALED};
+
+	return !ibv_post_recv(to->qp, &wr, &bad) && !ibv_req_notify_cq(to->recv_cq, 0) &&
+	       !side_try(from, &request) && await_one(to->recv_cq, outcome) &&
+	       (outcome != IBV_WC_SUCCESS || await_one(from->send_cq, IBV_WC_SUCCESS));
+}
+
+/* Short and long, to a peer that sleeps; at last one that is too long, which ends the connection.
+ */
+static bool use_all(struct pair *pair)
+{
+	static const uint32_t lengths[] = {8, 64, 1000, 100000, MIB};
+	bool good = true;
+
+	for (unsigned i = 0; i < 2 * ARRAY_SIZE(lengths); i++)
+		good = good &&
+		       exchange(&pair->client, &pair->server, MIB, lengths[i / 2], IBV_WC_SUCCESS);
+	return good && exchange(&pair->client, &pair->server, 8, 64, IBV_WC_LOC_LEN_ERR);
+}
+
+static bool survived;
+
+static void *work_while_cancelled(void *pair)
+{
+	int state;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	pthread_cancel(pthread_self());
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
+	survived = use_all(pair);
+	pthread_testcancel();
+	return NULL;
+}
+
+static void test_verbs_calls_are_no_cancellation_points(void **state)
+{
+	struct pair pair;
+	pthread_t thread;
+	void *result;
+
+	(void)state;
+	pair_open(&pair, &options);
+	survived = false;
+	assert_int_equal(pthread_create(&thread, NULL, work_while_cancelled, &pair), 0);
+	assert_int_equal(pthread_join(thread, &result), 0);
+	assert_ptr_equal(result, PTHREAD_CANCELED);
+	assert_true(survived);
+	pair_close(&pair);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -317,6 +389,7 @@ int main(void)
 		cmocka_unit_test(test_child_that_lives_on_holds_nothing_open),
 		cmocka_unit_test(test_no_descriptor_survives_exec),
 		cmocka_unit_test(test_connections_leave_no_descriptor_behind),
+		cmocka_unit_test(test_verbs_calls_are_no_cancellation_points),
 	};
 
 	return cmocka_run_group_tests_name("soft_process", tests, NULL, NULL);

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
+#include "../uncancel.h"
 #include "sources.h"
 
 #define TICK_NS      100000  /* how long the thread trusts that a poller comes back, at first */
@@ -132,6 +133,7 @@ static void wake_thread(void)
 {
 	uint64_t one = 1;
 
+	UNCANCELLABLE;
 	if (write(progress.kick_fd, &one, sizeof(one)) < 0)
 		log_error("cannot wake the progress thread: %s", strerror(errno));
 }
@@ -298,6 +300,7 @@ static void count_towards(atomic_uint *counter, unsigned enough)
 
 static bool look(void)
 {
+	UNCANCELLABLE;
 	set_once(&progress.looked);
 	return dispatch_data();
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
+#include "../uncancel.h"
 
 #define EVENTS_AT_ONCE 64
 
@@ -98,6 +99,7 @@ static void add_again(struct progress_source *source)
 	if (source->again)
 		return;
 	source->again = true;
+	UNCANCELLABLE;
 	if (list_is_empty(&sources.again) && write(sources.again_fd, &one, sizeof(one)) < 0 &&
 	    errno != EAGAIN)
 		log_error("cannot wake the progress thread: %s", strerror(errno));

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <sys/socket.h>
 
+#include "../uncancel.h"
 #include "conn.h"
 #include "fence.h"
 
@@ -25,6 +26,7 @@ static bool is_passing(int error)
 /* 0 or -errno. */
 static int say(const struct shm_conn *conn, const void *bytes, size_t len)
 {
+	UNCANCELLABLE;
 	for (int i = 0; i < TRIES; i++) {
 		if (send(conn->link->fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
 			return 0;
@@ -82,6 +84,7 @@ void bell_hear(struct shm_conn *conn)
 	uint8_t bytes[64];
 	ssize_t got;
 
+	UNCANCELLABLE;
 	got = recv(conn->link->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
 	for (ssize_t i = 0; i < got; i++)
 		hear_byte(&conn->bell, bytes[i]);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
+#include "../uncancel.h"
 #include "conn.h"
 #include "fence.h"
 
@@ -109,6 +110,7 @@ static const char *local_fault_text(enum ibv_wc_status status)
 
 void shm_fail(struct shm_conn *conn, uint16_t code, struct rc_send *send, enum ibv_wc_status status)
 {
+	UNCANCELLABLE;
 	log_warn("%s: ends: %s", conn->link->name,
 		 code == TERM_NONE ? local_fault_text(status) : terminate_text(code));
 	if (code != TERM_NONE)
@@ -119,6 +121,7 @@ void shm_fail(struct shm_conn *conn, uint16_t code, struct rc_send *send, enum i
 
 void shm_end(struct shm_conn *conn, int error)
 {
+	UNCANCELLABLE;
 	if (error)
 		log_info("%s: lost: %s", conn->link->name, strerror(error));
 	else

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "../uncancel.h"
 #include "conn.h"
 #include "fence.h"
 
@@ -17,8 +18,10 @@
 static bool is_peer_there(const struct shm_conn *conn)
 {
 	uint8_t byte;
-	ssize_t got = recv(conn->link->fd, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT);
+	ssize_t got;
 
+	UNCANCELLABLE;
+	got = recv(conn->link->fd, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT);
 	return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
 }
 

@@ -124,6 +124,7 @@ static bool hand_over(const struct soft_channel *channel)
 
 void channel_signal(struct soft_channel *channel, struct soft_cq *cq)
 {
+	UNCANCELLABLE;
 	pthread_mutex_lock(&channel->lock);
 	if (cq->events_queued++ == 0)
 		list_add_tail(&channel->events, &cq->event_link);

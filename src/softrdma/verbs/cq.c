@@ -96,9 +96,7 @@ struct ibv_cq *soft_ibv_create_cq(struct ibv_context *context, int cqe, void *cq
 	cq->cq.cqe = (int)cq->size;
 	pthread_mutex_init(&cq->cq.mutex, NULL);
 	pthread_cond_init(&cq->cq.cond, NULL);
-	pthread_mutex_init(&cq->lock, NULL);
 	pthread_mutex_init(&cq->poll_lock, NULL);
-	pthread_cond_init(&cq->acked, NULL);
 	list_init(&cq->event_link);
 	list_init(&cq->qps);
 	if (channel) {
@@ -115,7 +113,7 @@ struct ibv_cq *soft_ibv_create_cq(struct ibv_context *context, int cqe, void *cq
 static void retire_events(struct soft_cq *cq)
 {
 	channel_forget(cq->channel, cq);
-	pthread_mutex_lock(&cq->lock);
+	lock_take(&cq->lock);
 	end_sleep(cq);
 	for (;;) {
 		unsigned taken;
@@ -125,9 +123,9 @@ static void retire_events(struct soft_cq *cq)
 		pthread_mutex_unlock(&cq->channel->lock);
 		if (taken == cq->events_acked)
 			break;
-		pthread_cond_wait(&cq->acked, &cq->lock);
+		news_wait(&cq->acked, &cq->lock, NULL);
 	}
-	pthread_mutex_unlock(&cq->lock);
+	lock_give(&cq->lock);
 	pthread_mutex_lock(&cq->channel->lock);
 	cq->channel->cqs--;
 	pthread_mutex_unlock(&cq->channel->lock);
@@ -147,9 +145,7 @@ int soft_ibv_destroy_cq(struct ibv_cq *ibcq)
 		retire_events(cq);
 	async_retire(ibcq->context, ibcq, &cq->async);
 	atomic_fetch_sub(&to_context(ibcq->context)->objects, 1);
-	pthread_mutex_destroy(&cq->lock);
 	pthread_mutex_destroy(&cq->poll_lock);
-	pthread_cond_destroy(&cq->acked);
 	pthread_mutex_destroy(&cq->cq.mutex);
 	pthread_cond_destroy(&cq->cq.cond);
 	free(cq->ring);
@@ -161,10 +157,10 @@ void soft_ibv_ack_cq_events(struct ibv_cq *ibcq, unsigned nevents)
 {
 	struct soft_cq *cq = container_of(ibcq, struct soft_cq, cq);
 
-	pthread_mutex_lock(&cq->lock);
+	lock_take(&cq->lock);
 	cq->events_acked += nevents;
-	pthread_cond_broadcast(&cq->acked);
-	pthread_mutex_unlock(&cq->lock);
+	news_tell(&cq->acked);
+	lock_give(&cq->lock);
 }
 
 int soft_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
@@ -173,13 +169,13 @@ int soft_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	bool sleeps;
 
 	UNCANCELLABLE;
-	pthread_mutex_lock(&cq->lock);
+	lock_take(&cq->lock);
 	if (!solicited_only)
 		cq->armed = CQ_ARMED;
 	else if (cq->armed == CQ_QUIET)
 		cq->armed = CQ_ARMED_SOLICITED;
 	sleeps = begin_sleep(cq);
-	pthread_mutex_unlock(&cq->lock);
+	lock_give(&cq->lock);
 	if (sleeps)
 		progress_expect_loop();
 	return 0;
@@ -239,25 +235,28 @@ static __thread struct {
 	int room, count;
 } poll_at_hand __attribute__((tls_model("initial-exec")));
 
-static bool hand_over(const struct soft_cq *cq, const struct ibv_wc *wc)
+struct ibv_wc *cq_at_hand(struct soft_cq *cq)
 {
 	if (poll_at_hand.cq != cq || poll_at_hand.count == poll_at_hand.room || is_filled(cq) ||
 	    atomic_load_explicit(&cq->armed, memory_order_relaxed) != CQ_QUIET)
-		return false;
-	poll_at_hand.wc[poll_at_hand.count++] = *wc;
+		return NULL;
 	if (poll_at_hand.stamp && cq->stamped)
 		*poll_at_hand.stamp = stamp_now();
-	return true;
+	return &poll_at_hand.wc[poll_at_hand.count++];
 }
 
 void cq_push(struct soft_cq *cq, const struct ibv_wc *wc, bool solicited)
 {
-	if (hand_over(cq, wc))
+	struct ibv_wc *at_hand = cq_at_hand(cq);
+
+	if (at_hand) {
+		*at_hand = *wc;
 		return;
-	pthread_mutex_lock(&cq->lock);
+	}
+	lock_take(&cq->lock);
 	if (cq->tail - cq->head == cq->size) {
 		report_overrun(cq);
-		pthread_mutex_unlock(&cq->lock);
+		lock_give(&cq->lock);
 		return;
 	}
 	cq->ring[cq->tail & cq->mask].wc = *wc;
@@ -273,7 +272,7 @@ void cq_push(struct soft_cq *cq, const struct ibv_wc *wc, bool solicited)
 		if (cq->channel)
 			channel_signal(cq->channel, cq);
 	}
-	pthread_mutex_unlock(&cq->lock);
+	lock_give(&cq->lock);
 }
 
 /* Is there a completion for the poll that looks? */
@@ -295,11 +294,11 @@ static int pop(struct soft_cq *cq, int num, struct ibv_wc *wc)
 
 	if (!is_filled(cq))
 		return 0;
-	pthread_mutex_lock(&cq->lock);
+	lock_take(&cq->lock);
 	while (count < num && cq->head != cq->tail)
 		wc[count++] = cq->ring[cq->head++ & cq->mask].wc;
 	note_emptiness(cq);
-	pthread_mutex_unlock(&cq->lock);
+	lock_give(&cq->lock);
 	return count;
 }
 
@@ -309,12 +308,12 @@ bool cq_take(struct soft_cq *cq, struct cqe *out)
 
 	if (!is_filled(cq))
 		return false;
-	pthread_mutex_lock(&cq->lock);
+	lock_take(&cq->lock);
 	any = cq->head != cq->tail;
 	if (any)
 		*out = cq->ring[cq->head++ & cq->mask];
 	note_emptiness(cq);
-	pthread_mutex_unlock(&cq->lock);
+	lock_give(&cq->lock);
 	return any;
 }
 
@@ -345,9 +344,9 @@ int soft_ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 
 	if (cqe < 1 || cqe > SOFT_MAX_CQE)
 		return EINVAL;
-	pthread_mutex_lock(&cq->lock);
+	lock_take(&cq->lock);
 	error = move_ring(cq, round_up_pow2((uint32_t)cqe));
-	pthread_mutex_unlock(&cq->lock);
+	lock_give(&cq->lock);
 	return error;
 }
 
@@ -410,13 +409,13 @@ void cq_detach_qp(struct soft_cq *cq, struct cq_use *use)
 			chill(cq, i);
 	end_drive(cq);
 
-	pthread_mutex_lock(&cq->lock);
+	lock_take(&cq->lock);
 	kept = cq->head;
 	for (uint32_t i = cq->head; i != cq->tail; i++)
 		if (cq->ring[i & cq->mask].wc.qp_num != use->qp->rc.qp_num)
 			cq->ring[kept++ & cq->mask] = cq->ring[i & cq->mask];
 	cq->tail = kept;
-	pthread_mutex_unlock(&cq->lock);
+	lock_give(&cq->lock);
 }
 
 /*
@@ -497,10 +496,8 @@ static int look(struct soft_cq *cq, int num, struct ibv_wc *wc, uint64_t *stamp,
 bool cq_find(struct soft_cq *cq, struct cqe *out)
 {
 	unsigned turn;
-	bool hit;
+	bool hit = note_poll(cq, &turn);
 
-	UNCANCELLABLE;
-	hit = note_poll(cq, &turn);
 	return look(cq, 1, &out->wc, &out->stamp, hit, turn) || cq_take(cq, out);
 }
 
@@ -508,11 +505,9 @@ int soft_poll_cq(struct ibv_cq *ibcq, int num, struct ibv_wc *wc)
 {
 	struct soft_cq *cq = container_of(ibcq, struct soft_cq, cq);
 	unsigned turn;
-	bool hit;
+	bool hit = note_poll(cq, &turn);
 	int count;
 
-	UNCANCELLABLE;
-	hit = note_poll(cq, &turn);
 	count = pop(cq, num, wc);
 	if (count) {
 		progress_found(hit, turn);

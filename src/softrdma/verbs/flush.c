@@ -3,6 +3,7 @@
 #include "flush.h"
 
 #include "../progress/progress.h"
+#include "../uncancel.h"
 #include "objects.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list and its links; a leaf */
@@ -28,6 +29,7 @@ void flush_forget(struct soft_qp *qp)
 
 bool flush_unsent(void)
 {
+	UNCANCELLABLE;
 	for (bool any = false;; any = true) {
 		struct soft_qp *qp;
 

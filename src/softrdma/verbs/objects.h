@@ -142,7 +142,7 @@ struct soft_cq {
 	};
 	struct soft_channel *channel;
 
-	pthread_mutex_t lock; /* guards the ring, the arming and the event state */
+	struct lock lock; /* guards the ring, the arming and the event state */
 	struct cqe *ring;
 	uint32_t head, tail; /* free-running: consumer, producer */
 	atomic_bool filled;  /* the ring is not empty; read without the lock as a hint */
@@ -154,7 +154,7 @@ struct soft_cq {
 	unsigned events_queued; /* on the channel, not fetched; under the channel's lock */
 	unsigned events_taken;  /* fetched; under lock */
 	unsigned events_acked;  /* under lock */
-	pthread_cond_t acked;
+	struct news acked;
 	struct list event_link; /* in channel->events, once per queued event run */
 	struct async_count async;
 
@@ -183,6 +183,11 @@ struct cq_use {
 	unsigned misses; /* looks in a row that found nothing */
 };
 
+/*
+ * Where the next completion goes if a poll of this thread is looking for one, which then has it
+ * at once; NULL: it is for cq_push. So it is written where it is read, and not copied.
+ */
+struct ibv_wc *cq_at_hand(struct soft_cq *cq);
 /* Add @wc; @solicited decides whether it counts for a CQ armed for solicited events only. */
 void cq_push(struct soft_cq *cq, const struct ibv_wc *wc, bool solicited);
 void cq_attach_qp(struct soft_cq *cq, struct cq_use *use, struct soft_qp *qp);

@@ -74,8 +74,8 @@ static bool may_use_pieces(struct soft_qp *qp, const struct rc_send *send)
 	return !is_strict() || send->opcode != IBV_WR_RDMA_READ || may_read_strictly(qp, send);
 }
 
-/* Errors are positive, as verbs return them. */
-static int check_send(const struct soft_qp *qp, const struct ibv_send_wr *wr)
+/* *@length: of its pieces in all. Errors are positive, as verbs return them. */
+static int check_send(const struct soft_qp *qp, const struct ibv_send_wr *wr, uint64_t *length)
 {
 	const struct opcode_rule *rule = rule_of(wr->opcode);
 	const struct rc_sendq *sq = &qp->rc.sq;
@@ -85,11 +85,11 @@ static int check_send(const struct soft_qp *qp, const struct ibv_send_wr *wr)
 		return EOPNOTSUPP;
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->cap.max_send_sge)
 		return EINVAL;
+	*length = total_length(wr->sg_list, wr->num_sge);
 	if ((wr->send_flags & IBV_SEND_INLINE) &&
-	    (rc_is_answered(wr->opcode) ||
-	     total_length(wr->sg_list, wr->num_sge) > qp->cap.max_inline_data))
+	    (rc_is_answered(wr->opcode) || *length > qp->cap.max_inline_data))
 		return EINVAL;
-	if (rc_is_atomic(wr->opcode) && total_length(wr->sg_list, wr->num_sge) != sizeof(uint64_t))
+	if (rc_is_atomic(wr->opcode) && *length != sizeof(uint64_t))
 		return EINVAL;
 	if (sq->tail - sq->head == sq->depth)
 		return ENOMEM;
@@ -106,11 +106,10 @@ static void copy_inline(struct rc_send *send, const struct ibv_send_wr *wr)
 	send->num_sge = 1;
 }
 
-static void enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr)
+static void enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr, uint64_t length)
 {
 	struct rc_sendq *sq = &qp->rc.sq;
 	struct rc_send *send = rc_send_at(sq, sq->tail);
-	uint64_t length = total_length(wr->sg_list, wr->num_sge);
 
 	*send = (struct rc_send){
 		.wr_id = wr->wr_id,
@@ -179,39 +178,37 @@ int post_check_state(const struct soft_qp *qp)
 
 int post_enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr)
 {
-	int error = check_send(qp, wr);
+	uint64_t length;
+	int error = check_send(qp, wr, &length);
 
 	if (!error)
-		enqueue(qp, wr);
+		enqueue(qp, wr, length);
 	return error;
 }
 
 /* One Send that nothing is before may leave without being queued, for latency. */
-static bool leaves_at_once(struct soft_qp *qp, const struct ibv_send_wr *wr)
+static bool leaves_at_once(struct soft_qp *qp, const struct ibv_send_wr *wr, uint64_t *length)
 {
 	struct rc_qp *rc = &qp->rc;
-	uint64_t length;
 
 	if (wr->next || wr->opcode != IBV_WR_SEND || rc->sq.head != rc->sq.tail ||
 	    rc->state != IBV_QPS_RTS || !rc->transport || !rc->transport->send_now ||
-	    check_send(qp, wr))
+	    check_send(qp, wr, length) || *length > SOFT_MAX_MSG)
 		return false;
-	length = total_length(wr->sg_list, wr->num_sge);
-	if (length > SOFT_MAX_MSG ||
-	    (!(wr->send_flags & IBV_SEND_INLINE) &&
-	     !region_covers(&qp->send_region, qp->qp.pd, wr->sg_list, (unsigned)wr->num_sge, 0)))
+	if (!(wr->send_flags & IBV_SEND_INLINE) &&
+	    !region_covers(&qp->send_region, qp->qp.pd, wr->sg_list, (unsigned)wr->num_sge, 0))
 		return false;
-	return rc->transport->send_now(rc, wr->sg_list, (unsigned)wr->num_sge, (uint32_t)length,
+	return rc->transport->send_now(rc, wr->sg_list, (unsigned)wr->num_sge, (uint32_t)*length,
 				       wr->send_flags & IBV_SEND_SOLICITED);
 }
 
-static void complete_at_once(struct soft_qp *qp, const struct ibv_send_wr *wr)
+static void complete_at_once(struct soft_qp *qp, const struct ibv_send_wr *wr, uint64_t length)
 {
 	const struct ibv_wc wc = {
 		.wr_id = wr->wr_id,
 		.status = IBV_WC_SUCCESS,
 		.opcode = IBV_WC_SEND,
-		.byte_len = (uint32_t)total_length(wr->sg_list, wr->num_sge),
+		.byte_len = (uint32_t)length,
 		.qp_num = qp->rc.qp_num,
 	};
 
@@ -222,6 +219,7 @@ static void complete_at_once(struct soft_qp *qp, const struct ibv_send_wr *wr)
 
 void post_go(struct soft_qp *qp)
 {
+	UNCANCELLABLE;
 	if (qp->rc.state == IBV_QPS_ERR)
 		qp_flush(qp);
 	else if (qp->rc.transport && qp->rc.sq.next != qp->rc.sq.tail)
@@ -247,12 +245,12 @@ static int post_list(struct soft_qp *qp, struct ibv_send_wr *wr, struct ibv_send
 int soft_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
+	uint64_t length;
 	int error = 0;
 
-	UNCANCELLABLE;
 	lock_take(&qp->rc.lock);
-	if (wr && leaves_at_once(qp, wr))
-		complete_at_once(qp, wr);
+	if (wr && leaves_at_once(qp, wr, &length))
+		complete_at_once(qp, wr, length);
 	else
 		error = post_list(qp, wr, bad);
 	lock_give(&qp->rc.lock);
@@ -311,12 +309,23 @@ unsigned rc_recv_timeout(void)
 	return value && value < 1u << 30 ? (unsigned)value : RECV_WAIT_MS;
 }
 
+/* The queue has more, and somebody may have waited for it. */
+static void note_receives(struct soft_qp *qp)
+{
+	UNCANCELLABLE;
+	if (qp->rc.state == IBV_QPS_ERR) {
+		qp_flush(qp);
+	} else if (qp->wants_recv && qp->rc.transport) {
+		qp->wants_recv = false;
+		qp->rc.transport->recv_posted(&qp->rc);
+	}
+}
+
 int soft_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
 	int error = 0;
 
-	UNCANCELLABLE;
 	lock_take(&qp->rc.lock);
 	if (qp->srq || qp->rc.state == IBV_QPS_RESET) {
 		error = EINVAL;
@@ -327,12 +336,8 @@ int soft_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_
 		if (error)
 			*bad = wr;
 	}
-	if (qp->rc.state == IBV_QPS_ERR) {
-		qp_flush(qp);
-	} else if (qp->wants_recv && qp->rc.transport) {
-		qp->wants_recv = false;
-		qp->rc.transport->recv_posted(&qp->rc);
-	}
+	if (qp->wants_recv || qp->rc.state == IBV_QPS_ERR)
+		note_receives(qp);
 	lock_give(&qp->rc.lock);
 	return error;
 }
@@ -366,7 +371,9 @@ bool rc_recv_peek(const struct rc_qp *rc, unsigned ahead, struct rc_recv_view *v
 void rc_recv_done(struct rc_qp *rc, struct rc_recv *recv, const struct rc_arrival *arrival)
 {
 	struct soft_qp *qp = to_qp(rc);
-	struct ibv_wc wc = {
+	struct ibv_wc *at_hand = cq_at_hand(qp->recv_cq), queued;
+
+	*(at_hand ? at_hand : &queued) = (struct ibv_wc){
 		.wr_id = recv->wr_id,
 		.status = arrival->status,
 		.opcode = arrival->opcode,
@@ -375,9 +382,9 @@ void rc_recv_done(struct rc_qp *rc, struct rc_recv *recv, const struct rc_arriva
 		.qp_num = rc->qp_num,
 		.wc_flags = arrival->wc_flags,
 	};
-
 	qp->recv_busy = false;
-	cq_push(qp->recv_cq, &wc, arrival->solicited);
+	if (!at_hand)
+		cq_push(qp->recv_cq, &queued, arrival->solicited);
 	cq_warm(qp->recv_cq, qp->recv_cq == qp->send_cq ? &qp->send_use : &qp->recv_use);
 }
 

@@ -570,6 +570,17 @@ void rc_failed(struct rc_qp *rc, struct rc_send *send, enum ibv_wc_status status
 	tell_ended(qp, error);
 }
 
+static bool drive_by_system_calls(struct rc_qp *rc)
+{
+	UNCANCELLABLE;
+	return rc->transport->drive(rc);
+}
+
+static bool drive(struct rc_qp *rc)
+{
+	return rc->transport->at_once ? rc->transport->drive(rc) : drive_by_system_calls(rc);
+}
+
 bool qp_drive(struct soft_qp *qp)
 {
 	bool any = false;
@@ -578,7 +589,7 @@ bool qp_drive(struct soft_qp *qp)
 		return false; /* another thread is at it */
 	progress_mind_sleepers(&qp->send_cq->slept_at, &qp->recv_cq->slept_at);
 	if (qp->rc.transport)
-		any = qp->rc.transport->drive(&qp->rc);
+		any = drive(&qp->rc);
 	progress_mind_sleepers(NULL, NULL);
 	lock_give(&qp->rc.lock);
 	return any;
@@ -588,6 +599,7 @@ bool qp_rest(struct soft_qp *qp)
 {
 	if (!lock_try(&qp->rc.lock))
 		return false;
+	UNCANCELLABLE;
 	if (qp->rc.transport)
 		qp->rc.transport->rest(&qp->rc);
 	lock_give(&qp->rc.lock);

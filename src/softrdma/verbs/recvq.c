@@ -67,7 +67,10 @@ bool recvq_take(struct recvq *queue, struct rc_recv *out)
 	out->length = slot->length;
 	out->status = slot->status;
 	out->num_sge = slot->num_sge;
-	memcpy(out->sge, slot->sge, slot->num_sge * sizeof(*slot->sge));
+	if (slot->num_sge == 1) /* mostly */
+		out->sge[0] = slot->sge[0];
+	else
+		memcpy(out->sge, slot->sge, slot->num_sge * sizeof(*slot->sge));
 	return true;
 }
 

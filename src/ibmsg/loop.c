@@ -201,25 +201,36 @@ static void log_found(const struct ibv_wc *wc, int count)
 		log_debug("%d send completion(s) found", count - receives);
 }
 
-bool loop_poll_cq(struct cq *cq)
+/* How many there were, or an error of verbs. */
+static int poll_once(struct cq *cq)
 {
 	struct ibv_wc wc[POLL_BATCH];
-	int count = 0, total = 0;
+	int count = ibv_poll_cq(cq->cq, POLL_BATCH, wc);
 
-	do {
-		count = ibv_poll_cq(cq->cq, POLL_BATCH, wc);
-		log_found(wc, count);
-		for (int i = 0; i < count; i++) {
-			struct conn *conn = conn_find(cq->device, wc[i].qp_num);
+	log_found(wc, count);
+	for (int i = 0; i < count; i++) {
+		struct conn *conn = conn_find(cq->device, wc[i].qp_num);
 
-			if (conn && conn->state != CONN_CLOSED)
-				completed(conn, &wc[i]);
-		}
-		total += count > 0 ? count : 0;
-	} while (count == POLL_BATCH && total < POLL_MOST);
+		if (conn && conn->state != CONN_CLOSED)
+			completed(conn, &wc[i]);
+	}
 	if (count < 0)
 		log_error("cannot poll a completion queue");
-	return total > 0;
+	return count;
+}
+
+bool loop_poll_cq(struct cq *cq)
+{
+	int total = poll_once(cq), count = total;
+
+	if (count <= 0)
+		return false;
+	/* What a callback has sent may be over already: it is dealt with in the same turn. */
+	do {
+		count = poll_once(cq);
+		total += count > 0 ? count : 0;
+	} while (count == POLL_BATCH && total < POLL_MOST);
+	return true;
 }
 
 static bool poll_unarmed(struct loop *loop)

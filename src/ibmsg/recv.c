@@ -63,6 +63,15 @@ static int post_receives(struct conn *conn, unsigned count, uint64_t most)
 	return error ? -(error < 0 ? -error : error) : (int)n;
 }
 
+/* A few at a time cost little more than one: as long as the peer has enough, some may be missing.
+ */
+static bool has_enough(const struct conn *conn)
+{
+	unsigned few = conn->window / 8 > 2 ? conn->window / 8 : 2;
+
+	return conn->state == CONN_OPEN && !conn->is_short && data_wanted(conn) < few;
+}
+
 int recv_fill(struct conn *conn)
 {
 	bool waits = false;
@@ -75,6 +84,8 @@ int recv_fill(struct conn *conn)
 		conn->posted_control += (unsigned)count;
 		conn->owed_control += (unsigned)count;
 	}
+	if (has_enough(conn))
+		return 0;
 	while (data_wanted(conn)) {
 		count = post_receives(conn, data_wanted(conn),
 				      /* The first are posted in any case. */

@@ -186,11 +186,14 @@ static void send_dones(struct conn *conn)
 void send_owed(struct conn *conn)
 {
 	struct proto_message credit = {.type = PROTO_CREDIT};
-	bool control = conn->owed_control >= CONTROL_RECEIVES / 2 && conn->control_credits &&
-		       conn->controls < CONTROL_SENDS;
 	unsigned stock = conn->is_short ? conn->posted_data : conn->window;
-	bool data = conn->owed_data > stock / 2 && may_control(conn);
+	bool control = conn->owed_control >= CONTROL_RECEIVES / 2;
+	bool data = conn->owed_data > stock / 2;
 
+	if (!control && !data)
+		return; /* mostly: a message takes them along */
+	control = control && conn->control_credits && conn->controls < CONTROL_SENDS;
+	data = data && may_control(conn);
 	if ((control || data) && may_speak(conn))
 		post_control(conn, &credit);
 }
@@ -213,7 +216,7 @@ static void send_end(struct conn *conn)
 		.flags = conn->end_received ? PROTO_SEEN : 0,
 	};
 
-	if (!conn->closing || !send_is_idle(conn) || conn->seen_sent)
+	if (!send_is_idle(conn) || conn->seen_sent)
 		return;
 	if (conn->end_sent && !conn->end_received)
 		return;
@@ -397,14 +400,28 @@ void send_pump(struct conn *conn)
 		return;
 	if (conn->hello_due)
 		send_hello(conn);
-	if (may_speak(conn))
+	if (conn->num_dones && may_speak(conn))
 		send_dones(conn);
-	if (!conn->hello_due)
+	if (!list_is_empty(&conn->queue) && !conn->hello_due)
 		send_messages(conn);
-	if (may_speak(conn)) {
-		send_owed(conn);
+	if (conn->closing && may_speak(conn))
 		send_end(conn);
-	}
+}
+
+/* A short message that nothing has to be sent before, or decided about: mostly. */
+static bool send_alone(struct conn *conn, ibmsg_buffer *msg)
+{
+	const struct block *block = buffer_private(msg)->block;
+	struct batch batch;
+
+	if (conn->state != CONN_OPEN || !conn->may_send || conn->doom || conn->hello_due ||
+	    conn->peer != PEER_IBMSG || !conn->data_credits || conn->sends == MAX_WINDOW ||
+	    !block->slot || block->pool != conn->device->pool)
+		return false;
+	batch.count = 0;
+	send_data(conn, &batch, msg);
+	post_batch(conn, &batch);
+	return true;
 }
 
 int send_post(struct conn *conn, ibmsg_buffer *msg)
@@ -420,7 +437,7 @@ int send_post(struct conn *conn, ibmsg_buffer *msg)
 	 * callback has returned. */
 	if (!is_first && loop_is_dispatcher(conn->loop))
 		loop_due(conn);
-	else
+	else if (!is_first || !send_alone(conn, msg))
 		send_pump(conn);
 	return IBMSG_OK;
 }

@@ -140,10 +140,10 @@ struct rc_transport {
 	bool (*send_now)(struct rc_qp *qp, const struct ibv_sge *sge, unsigned num_sge,
 			 uint32_t length, bool solicited);
 	/*
-	 * Look for what arrived, and go on with what could not be sent; a bounded amount. Whether
-	 * something was done.
+	 * Look for what arrived, so many times if a look is cheap and there is nothing, and go on
+	 * with what could not be sent; a bounded amount. Whether something was done.
 	 */
-	bool (*drive)(struct rc_qp *qp);
+	bool (*drive)(struct rc_qp *qp, unsigned looks);
 	/* It will not be called again and again from now on: what arrives must be noticed. */
 	void (*rest)(struct rc_qp *qp);
 	/* A receive was posted, and rc_recv_begin had found none. */

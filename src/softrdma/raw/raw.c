@@ -144,12 +144,13 @@ static void op_send(struct rc_qp *qp)
 	raw_tx_run(qp->conn);
 }
 
-static bool op_drive(struct rc_qp *qp)
+static bool op_drive(struct rc_qp *qp, unsigned looks)
 {
 	struct raw_qp *raw = qp->conn;
 	unsigned found = receive(raw, POLL_BUDGET);
 	bool any = found > 0;
 
+	(void)looks;
 	if (raw->rx && !raw->rx->paused) {
 		progress_looked(&raw->rx->source, found);
 		if (found == POLL_BUDGET)

@@ -308,10 +308,10 @@ static bool op_send_now(struct rc_qp *qp, const struct ibv_sge *sge, unsigned nu
 	return true;
 }
 
-static bool op_drive(struct rc_qp *qp)
+static bool op_drive(struct rc_qp *qp, unsigned looks)
 {
 	struct shm_conn *conn = qp->conn;
-	bool any = shm_rx_poll(conn);
+	bool any = shm_rx_poll(conn, looks);
 
 	if (conn_is_attached(conn) && conn->tx.open)
 		progress_looked(&conn->source, any);

@@ -188,7 +188,7 @@ bool shm_rx_run(struct shm_conn *conn);
  * The same for a poller, who wants the first message before the last: looking for what is behind it
  * means to wait for a line that the peer has just written.
  */
-bool shm_rx_poll(struct shm_conn *conn);
+bool shm_rx_poll(struct shm_conn *conn, unsigned looks);
 /* There is something to go on with that no bell will ring for; apart from what the ring has. */
 bool shm_rx_is_unfinished(const struct shm_conn *conn);
 /* There is something in the ring that could be dealt with. */

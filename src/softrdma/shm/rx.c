@@ -11,7 +11,6 @@
 #include "conn.h"
 
 #define ENTRIES_AT_ONCE 16 /* then others have their turn */
-#define LOOKS           8
 #define PATIENCE        64 /* polls in vain, then there are no further looks in each */
 #define PUBLISH_CELLS   (RING_CELLS / 4)
 
@@ -457,10 +456,9 @@ bool shm_rx_run(struct shm_conn *conn)
 	return conn->tx.open && run(conn, ENTRIES_AT_ONCE);
 }
 
-bool shm_rx_poll(struct shm_conn *conn)
+bool shm_rx_poll(struct shm_conn *conn, unsigned looks)
 {
 	struct rx *rx = &conn->rx;
-	int looks = rx->vain < PATIENCE ? LOOKS : 1;
 
 	if (!conn->tx.open)
 		return false;
@@ -468,7 +466,10 @@ bool shm_rx_poll(struct shm_conn *conn)
 	 * Somebody who looks again and again: from here the way to the next look is shorter. But a
 	 * connection that has been silent for a while may be one of many that are looked at.
 	 */
-	for (int i = 0; i < looks && ring_is_empty(&rx->ring) && !shm_rx_is_unfinished(conn); i++)
+	if (rx->vain == PATIENCE)
+		looks = 1;
+	for (unsigned i = 0; i < looks && ring_is_empty(&rx->ring) && !shm_rx_is_unfinished(conn);
+	     i++)
 		continue;
 	if (!run(conn, rx->run + 1)) {
 		rx->run = 0;

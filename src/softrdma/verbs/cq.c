@@ -439,17 +439,18 @@ static bool cool(struct soft_cq *cq, unsigned slot)
  */
 static bool drive_hot(struct soft_cq *cq, unsigned *num)
 {
-	unsigned hits = 0;
+	unsigned hits = 0, looks;
 
 	*num = 1;
 	if (!try_drive(cq))
 		return false; /* another poller of this CQ is at it */
 	*num = cq->num_hot;
+	looks = cq->num_hot > 1 ? CQ_LOOKS / cq->num_hot + 1 : CQ_LOOKS;
 	for (unsigned left = cq->num_hot; left && hits < CQ_HITS && !has_found(cq); left--) {
 		unsigned slot = cq->next_hot < cq->num_hot ? cq->next_hot : 0;
 
 		cq->next_hot = slot + 1;
-		if (qp_drive(cq->hot[slot]->qp)) {
+		if (qp_drive(cq->hot[slot]->qp, looks)) {
 			cq->hot[slot]->misses = 0;
 			hits++;
 		} else if (cool(cq, slot)) {

@@ -123,7 +123,8 @@ struct soft_channel {
  */
 #define CQ_HOT       32
 #define CQ_HOT_DEAR  4
-#define CQ_HITS      4 /* that did something, in one poll */
+#define CQ_HITS      4  /* that did something, in one poll */
+#define CQ_LOOKS     16 /* in vain: of one queue pair, or of several together */
 /* Looks in vain after which a queue pair is not among them. */
 #define CQ_COLD_DEAR 64
 #define CQ_COLD      2048
@@ -322,7 +323,7 @@ void qp_flush(struct soft_qp *qp);
  * Let a queue pair's queued sends go and look for what arrived; locks it. Whether something was
  * done.
  */
-bool qp_drive(struct soft_qp *qp);
+bool qp_drive(struct soft_qp *qp, unsigned looks);
 /* Pollers will not drive it for a while. False: it is busy. */
 bool qp_rest(struct soft_qp *qp);
 /* Send what is queued; locks it. */

@@ -570,18 +570,19 @@ void rc_failed(struct rc_qp *rc, struct rc_send *send, enum ibv_wc_status status
 	tell_ended(qp, error);
 }
 
-static bool drive_by_system_calls(struct rc_qp *rc)
+static bool drive_by_system_calls(struct rc_qp *rc, unsigned looks)
 {
 	UNCANCELLABLE;
-	return rc->transport->drive(rc);
+	return rc->transport->drive(rc, looks);
 }
 
-static bool drive(struct rc_qp *rc)
+static bool drive(struct rc_qp *rc, unsigned looks)
 {
-	return rc->transport->at_once ? rc->transport->drive(rc) : drive_by_system_calls(rc);
+	return rc->transport->at_once ? rc->transport->drive(rc, looks)
+				      : drive_by_system_calls(rc, looks);
 }
 
-bool qp_drive(struct soft_qp *qp)
+bool qp_drive(struct soft_qp *qp, unsigned looks)
 {
 	bool any = false;
 
@@ -589,7 +590,7 @@ bool qp_drive(struct soft_qp *qp)
 		return false; /* another thread is at it */
 	progress_mind_sleepers(&qp->send_cq->slept_at, &qp->recv_cq->slept_at);
 	if (qp->rc.transport)
-		any = drive(&qp->rc);
+		any = drive(&qp->rc, looks);
 	progress_mind_sleepers(NULL, NULL);
 	lock_give(&qp->rc.lock);
 	return any;

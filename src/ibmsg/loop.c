@@ -303,7 +303,7 @@ static void feed_starved(struct loop *loop)
 	list_for_each (pos, &loop->conns) {
 		struct conn *conn = container_of(pos, struct conn, link);
 
-		if (conn->state == CONN_OPEN && conn->posted_data < conn->window)
+		if (conn->state == CONN_OPEN && conn->is_short)
 			loop_due(conn);
 	}
 }

@@ -63,13 +63,16 @@ static int post_receives(struct conn *conn, unsigned count, uint64_t most)
 	return error ? -(error < 0 ? -error : error) : (int)n;
 }
 
-/* A few at a time cost little more than one: as long as the peer has enough, some may be missing.
+/*
+ * A few at a time cost little more than one, so some may be missing for a while: not longer than
+ * until the peer is to be told of them.
  */
-static bool has_enough(const struct conn *conn)
+static bool may_wait(const struct conn *conn)
 {
-	unsigned few = conn->window / 8 > 2 ? conn->window / 8 : 2;
+	unsigned few = conn->window / 8 > 2 ? conn->window / 8 : 2, wanted = data_wanted(conn);
 
-	return conn->state == CONN_OPEN && !conn->is_short && data_wanted(conn) < few;
+	return conn->state == CONN_OPEN && !conn->is_short && wanted < few &&
+	       wanted + conn->owed_data <= conn->window / 2;
 }
 
 int recv_fill(struct conn *conn)
@@ -84,7 +87,7 @@ int recv_fill(struct conn *conn)
 		conn->posted_control += (unsigned)count;
 		conn->owed_control += (unsigned)count;
 	}
-	if (has_enough(conn))
+	if (may_wait(conn))
 		return 0;
 	while (data_wanted(conn)) {
 		count = post_receives(conn, data_wanted(conn),

@@ -408,15 +408,13 @@ void send_pump(struct conn *conn)
 		send_end(conn);
 }
 
-/* A short message that nothing has to be sent before, or decided about: mostly. */
+/* The only one in the queue, if it is short and nothing stands in its way: as send_pump would. */
 static bool send_alone(struct conn *conn, ibmsg_buffer *msg)
 {
-	const struct block *block = buffer_private(msg)->block;
 	struct batch batch;
 
-	if (conn->state != CONN_OPEN || !conn->may_send || conn->doom || conn->hello_due ||
-	    conn->peer != PEER_IBMSG || !conn->data_credits || conn->sends == MAX_WINDOW ||
-	    !block->slot || block->pool != conn->device->pool)
+	if (!may_speak(conn) || !may_send_next(conn) || !buffer_private(msg)->block->slot ||
+	    buffer_private(msg)->block->pool != conn->device->pool)
 		return false;
 	batch.count = 0;
 	send_data(conn, &batch, msg);

@@ -128,7 +128,8 @@ struct rc_transport {
 	const char *name;
 	/*
 	 * It takes no system call to send or to look: nothing is gained by gathering requests, or
-	 * by looking at few.
+	 * by looking at few. Where send_now and drive make one all the same, they hold a
+	 * cancellation off themselves.
 	 */
 	bool at_once;
 	/* Begin and move as many requests as the peer takes now. */

@@ -329,8 +329,10 @@ static bool exchange(struct side *from, struct side *to, uint32_t room, uint32_t
 	const struct request request = {
 		.opcode = IBV_WR_SEND, .len = len, .flags = IBV_SEND_SIGNALED};
 
-	return !ibv_post_recv(to->qp, &wr, &bad) && !ibv_req_notify_cq(to->recv_cq, 0) &&
-	       !side_try(from, &request) && await_one(to->recv_cq, outcome) &&
+	return !(to->srq ? ibv_post_srq_recv(to->srq, &wr, &bad)
+			 : ibv_post_recv(to->qp, &wr, &bad)) &&
+	       !ibv_req_notify_cq(to->recv_cq, 0) && !side_try(from, &request) &&
+	       await_one(to->recv_cq, outcome) &&
 	       (outcome != IBV_WC_SUCCESS || await_one(from->send_cq, IBV_WC_SUCCESS));
 }
 
@@ -361,20 +363,34 @@ static void *work_while_cancelled(void *pair)
 	return NULL;
 }
 
-static void test_verbs_calls_are_no_cancellation_points(void **state)
+static void survive(const struct pair_options *of)
 {
 	struct pair pair;
 	pthread_t thread;
 	void *result;
 
-	(void)state;
-	pair_open(&pair, &options);
+	pair_open(&pair, of);
+	/* An event from within a poll, as soon as there are fewer than so many. */
+	if (of->shared_receives)
+		assert_int_equal(ibv_modify_srq(pair.server.srq,
+						&(struct ibv_srq_attr){.srq_limit = 1},
+						IBV_SRQ_LIMIT),
+				 0);
 	survived = false;
 	assert_int_equal(pthread_create(&thread, NULL, work_while_cancelled, &pair), 0);
 	assert_int_equal(pthread_join(thread, &result), 0);
 	assert_ptr_equal(result, PTHREAD_CANCELED);
 	assert_true(survived);
 	pair_close(&pair);
+}
+
+static void test_verbs_calls_are_no_cancellation_points(void **state)
+{
+	static const struct pair_options shared = {.bytes = MIB, .shared_receives = true};
+
+	(void)state;
+	survive(&options);
+	survive(&shared);
 }
 
 int main(void)

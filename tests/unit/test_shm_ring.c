@@ -201,7 +201,7 @@ static void test_ring_header_of_the_last_lap_is_no_entry(void **state)
 /* What looks like a header where payload was. */
 static void test_ring_payload_that_looks_like_a_header_is_no_entry(void **state)
 {
-	const struct ring_entry entry = {.kind = RING_SEND, .flags = RING_LAST, .len = 500};
+	const struct ring_entry entry = {.kind = RING_SEND, .flags = RING_LAST, .len = 450};
 	struct ring_entry out;
 	const uint8_t *payload;
 	uint8_t *to;
@@ -216,7 +216,7 @@ static void test_ring_payload_that_looks_like_a_header_is_no_entry(void **state)
 			for (uint32_t cell = 1; cell < 4; cell++) {
 				uint64_t word = ring_first_word(RING_SEND, RING_LAST, 9);
 
-				memcpy(to - RING_WORD + (size_t)cell * RING_CELL, &word,
+				memcpy(to - RING_HEADER + (size_t)cell * RING_CELL, &word,
 				       sizeof(word));
 			}
 			ring_commit(&writer, &entry);
@@ -354,6 +354,67 @@ static void test_ring_two_pads_in_a_row_are_refused(void **state)
 	assert_int_equal(ring_peek(&reader, &out, &payload), -EPROTO);
 }
 
+/* ---- all together ---- */
+
+static uint32_t random_number(void)
+{
+	static uint32_t seed = 1;
+
+	seed = seed * 1664525 + 1013904223;
+	return seed >> 8;
+}
+
+/* Of a few cells mostly, as only short ones have what they need prepared. */
+static uint32_t random_length(void)
+{
+	uint32_t number = random_number();
+
+	return number % 16 ? number / 16 % 200 : number / 16 % (RING_MAX_PAYLOAD + 1);
+}
+
+/* Long ones over what was prepared for short ones, a full ring, and the end of it, in any order. */
+static void test_ring_has_what_was_put_and_then_nothing(void **state)
+{
+	static struct {
+		uint32_t len;
+		uint8_t value;
+		bool line;
+	} put_ones[RING_CELLS];
+	unsigned first = 0, last = 0, full = 0;
+
+	(void)state;
+	for (unsigned i = 0; i < 200000; i++) {
+		bool reads = random_number() % 64 < (i / 512 % 2 ? 40 : 24);
+
+		if (reads && first != last) {
+			unsigned at = first++ % RING_CELLS;
+
+			if (put_ones[at].line)
+				expect_line(at, put_ones[at].value);
+			else
+				expect(put_ones[at].len, put_ones[at].value);
+			if (random_number() % 8 == 0)
+				ring_publish(&reader);
+		} else if (reads) {
+			expect_none();
+			ring_publish(&reader);
+		} else if (last - first < RING_CELLS) {
+			unsigned at = last % RING_CELLS;
+
+			put_ones[at].len = random_length();
+			put_ones[at].value = (uint8_t)i;
+			put_ones[at].line = random_number() % 4 == 0;
+			if (put_ones[at].line ? !put_line(at, (uint8_t)i)
+					      : !put(put_ones[at].len, (uint8_t)i))
+				last++;
+			else
+				full++;
+		}
+	}
+	assert_true(full > 100);
+	assert_true(last > 10 * RING_CELLS);
+}
+
 /* ---- two threads on one mapping ---- */
 
 #define ENTRIES 100000u
@@ -414,6 +475,7 @@ int main(void)
 		cmocka_unit_test_setup(test_ring_entry_that_makes_no_sense_is_refused, open_ring),
 		cmocka_unit_test_setup(test_ring_entry_over_the_end_is_refused, open_ring),
 		cmocka_unit_test_setup(test_ring_two_pads_in_a_row_are_refused, open_ring),
+		cmocka_unit_test_setup(test_ring_has_what_was_put_and_then_nothing, open_ring),
 		cmocka_unit_test_setup(test_ring_between_two_threads_loses_nothing, open_ring),
 	};
 

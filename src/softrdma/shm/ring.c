@@ -16,12 +16,13 @@ static bool is_marked(uint64_t word)
 	return word >> 32 == RING_MARK;
 }
 
+/* Short for a short Send. A long payload is copied twice as fast to where large words lie. */
 static uint32_t header_of(const struct ring_entry *entry)
 {
 	bool plain =
 		entry->kind == RING_SEND && !(entry->flags & (RING_INVALIDATE | RING_IMMEDIATE));
 
-	return plain ? RING_WORD : RING_HEADER;
+	return plain && entry->len <= RING_CELL - RING_WORD ? RING_WORD : RING_HEADER;
 }
 
 static uint32_t cells_for(const struct ring_entry *entry)
@@ -86,14 +87,15 @@ static void appear(struct ring_writer *ring, uint64_t word, uint32_t cells)
 }
 
 /*
- * Have the lines at hand that the reader is not looking at and that an entry as short as the last
- * one will be written to, by writing to them: a prefetch would leave it at the copy for reading
- * that is here already.
+ * For the entries to come, if they are as short as this one was: have the lines of the cell behind
+ * the next one at hand, which the reader is not looking at, by writing to them. A prefetch would
+ * leave it at the copy for reading that is here already.
  */
 static void prepare(struct ring_writer *ring, bool two_lines)
 {
 	uint32_t index = ring->tail + 1;
 
+	ring->prepared = ring->tail; /* none */
 	if (index - ring->seen >= RING_CELLS)
 		return;
 	say_nothing(ring->cells, index);

@@ -13,8 +13,8 @@
  * stores become visible in their order. So the writer takes the lines that a short entry will need
  * beforehand, when the entry before it has left.
  *
- * A header is the first word alone for most Sends. It has a mark; a Send of just one line whose own
- * first word has not travels without a header, as that line.
+ * A header is the first word alone for a short Send. It has a mark; a Send of just one line whose
+ * own first word has not travels without a header, as that line.
  *
  * Who writes which index: @tail is the writer's own and nowhere else, @head the reader's. The
  * reader publishes how far it is in *@consumed, now and then. Either checks what it reads of the
@@ -34,7 +34,7 @@
 #define RING_BYTES       (RING_CELL * RING_CELLS)
 #define RING_LINE        64u
 #define RING_HEADER      32u
-#define RING_WORD        8u /* of it, and for most Sends all of it */
+#define RING_WORD        8u /* of it, and for a short Send all of it */
 #define RING_MARK        0x9d3fa6c5u
 #define RING_MAX_PAYLOAD (64u * RING_CELL - RING_HEADER)
 
@@ -109,7 +109,7 @@ int ring_reserve(struct ring_writer *ring, const struct ring_entry *entry, uint8
 /* Bytes of its payload that are in the line that the reader polls: best written last. */
 uint32_t ring_first_bytes(const struct ring_entry *entry);
 
-/* The payload is in place: the entry, which is as it was reserved, becomes visible. */
+/* The payload is in place: the entry that was reserved, as every one must, becomes visible. */
 void ring_commit(struct ring_writer *ring, const struct ring_entry *entry);
 
 /*

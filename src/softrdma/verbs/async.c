@@ -27,6 +27,7 @@ void async_raise(struct ibv_context *ibcontext, const struct ibv_async_event *ev
 		return;
 	}
 	queued->event = *event;
+	UNCANCELLABLE;
 	pthread_mutex_lock(&context->async_lock);
 	list_add_tail(&context->async_events, &queued->link);
 	if (write(ibcontext->async_fd, &one, sizeof(one)) < 0)

@@ -124,7 +124,7 @@ struct soft_channel {
 #define CQ_HOT       32
 #define CQ_HOT_DEAR  4
 #define CQ_HITS      4  /* that did something, in one poll */
-#define CQ_LOOKS     16 /* in vain: of one queue pair, or of several together */
+#define CQ_LOOKS     16 /* or so, in vain: at one queue pair, or at all together */
 /* Looks in vain after which a queue pair is not among them. */
 #define CQ_COLD_DEAR 64
 #define CQ_COLD      2048

@@ -47,12 +47,13 @@ static void test_entry_of_no_kind_is_refused(void **state)
 	lodger_refuse(&(struct ring_entry){.kind = RING_KINDS}, TERM_RDMAP_OPCODE);
 	lodger_refuse(&(struct ring_entry){.kind = 0xff}, TERM_RDMAP_OPCODE);
 	lodger_refuse(&(struct ring_entry){.kind = RING_PAD}, TERM_RDMAP_OPCODE);
+	lodger_refuse(&(struct ring_entry){.kind = RING_NOTHING, .flags = 1}, TERM_RDMAP_OPCODE);
 }
 
 static void test_entry_with_reserved_bits_is_refused(void **state)
 {
 	(void)state;
-	lodger_refuse(&(struct ring_entry){.kind = RING_SEND, .flags = 0x40}, TERM_RDMAP_OPCODE);
+	lodger_refuse(&(struct ring_entry){.kind = RING_SEND, .flags = 0x80}, TERM_RDMAP_OPCODE);
 	lodger_refuse(&(struct ring_entry){.kind = RING_PAD, .flags = RING_LAST},
 		      TERM_RDMAP_OPCODE);
 }

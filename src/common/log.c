@@ -13,6 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "uncancel.h"
+
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 static bool original; /* the lines as the original ibmsg wrote them; it had no levels */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -54,7 +56,7 @@ void log_line(enum log_level level, const char *format, ...)
 	int saved = errno;
 	char line[512];
 	va_list args;
-	int head, body, cancel_state;
+	int head, body;
 
 	head = put_head(line, sizeof(line), level);
 	va_start(args, format);
@@ -66,11 +68,9 @@ void log_line(enum log_level level, const char *format, ...)
 		if (len > sizeof(line) - 1)
 			len = sizeof(line) - 1;
 		line[len] = '\n'; /* in place of the NUL: the line goes out in one piece */
-		/* Whoever says something may hold a lock. */
-		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+		UNCANCELLABLE;    /* whoever says something may hold a lock */
 		if (write(STDERR_FILENO, line, len + 1) < 0)
 			errno = 0; /* nowhere to say so */
-		pthread_setcancelstate(cancel_state, NULL);
 	}
 	errno = saved;
 }

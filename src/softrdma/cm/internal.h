@@ -17,7 +17,7 @@
 
 #include "../../common/list.h"
 #include "../progress/progress.h"
-#include "../uncancel.h"
+#include "../../common/uncancel.h"
 #include "../verbs/qp_owner.h"
 #include "../verbs/verbs.h"
 #include "../wire/mpa.h"

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
-#include "../uncancel.h"
+#include "../../common/uncancel.h"
 #include "sources.h"
 
 #define TICK_NS      100000  /* how long the thread trusts that a poller comes back, at first */

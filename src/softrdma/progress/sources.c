@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
-#include "../uncancel.h"
+#include "../../common/uncancel.h"
 
 #define EVENTS_AT_ONCE 64
 

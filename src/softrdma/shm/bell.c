@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <sys/socket.h>
 
-#include "../uncancel.h"
+#include "../../common/uncancel.h"
 #include "conn.h"
 #include "fence.h"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
-#include "../uncancel.h"
+#include "../../common/uncancel.h"
 #include "conn.h"
 #include "fence.h"
 

@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include "../uncancel.h"
+#include "../../common/uncancel.h"
 #include "conn.h"
 #include "fence.h"
 

@@ -14,7 +14,7 @@
 
 #include "../../common/log.h"
 #include "../progress/progress.h"
-#include "../uncancel.h"
+#include "../../common/uncancel.h"
 #include "objects.h"
 
 static void close_descriptors(struct soft_channel *channel)

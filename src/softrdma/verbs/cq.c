@@ -7,7 +7,7 @@
 
 #include "../../common/log.h"
 #include "../progress/progress.h"
-#include "../uncancel.h"
+#include "../../common/uncancel.h"
 #include "flush.h"
 #include "objects.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "../raw/raw.h"
-#include "../uncancel.h"
+#include "../../common/uncancel.h"
 #include "objects.h"
 
 struct soft_flow {

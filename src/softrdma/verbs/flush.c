@@ -3,7 +3,7 @@
 #include "flush.h"
 
 #include "../progress/progress.h"
-#include "../uncancel.h"
+#include "../../common/uncancel.h"
 #include "objects.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list and its links; a leaf */

@@ -6,7 +6,7 @@
 
 #include "../../common/log.h"
 #include "../strict.h"
-#include "../uncancel.h"
+#include "../../common/uncancel.h"
 #include "flush.h"
 #include "objects.h"
 #include "post.h"

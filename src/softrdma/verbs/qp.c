@@ -12,7 +12,7 @@
 #include "../shm/shm.h"
 #include "../strict.h"
 #include "../tcp/tcp.h"
-#include "../uncancel.h"
+#include "../../common/uncancel.h"
 #include "flush.h"
 #include "objects.h"
 

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "../uncancel.h"
+#include "../../common/uncancel.h"
 #include "objects.h"
 
 static struct soft_srq *to_srq(struct ibv_srq *srq)

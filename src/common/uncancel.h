@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Verbs calls are not cancellation points, but the system calls inside ours are, and a thread
- * cancelled there would leave a lock held. A function that says UNCANCELLABLE holds a cancellation
- * off until it returns. That costs as much as some locks, so what makes no system call for a short
+ * cancelled there would leave a lock held. A block that says UNCANCELLABLE holds a cancellation
+ * off until its end. That costs as much as some locks, so what makes no system call for a short
  * message (post_send, post_recv, poll_cq) leaves it to what it calls in other cases.
  */
-#ifndef SOFTRDMA_UNCANCEL_H
-#define SOFTRDMA_UNCANCEL_H
+#ifndef IBMSG_COMMON_UNCANCEL_H
+#define IBMSG_COMMON_UNCANCEL_H
 
 #include <pthread.h>
 

@@ -27,11 +27,11 @@
 #define IDLE         150  /* ms after the last */
 #define RECEIVES     8192
 #define BATCH        64
-/* What ours takes for frames that wait; the kernel counts its own part too, and doubles it. */
-#define BUFFER       (16 << 20)
-#define JUMBO_BUFFER (64 << 20)
+/* What ours takes at most for frames that wait: 64 MiB. The kernel doubles a socket's. */
+#define BUFFER       (32 << 20)
+#define JUMBO_BUFFER (64 << 20) /* and counts its own part too, as much again */
 #define BLOCK        (128 << 10)
-#define NUM_BLOCKS   256
+#define NUM_BLOCKS   512
 
 static void die(const char *what)
 {

@@ -46,7 +46,6 @@ static unsigned receive(struct raw_qp *raw, unsigned budget)
 	if (!num && !raw->starved)
 		num = raw->rx->ops->receive(raw->rx, budget);
 	rc_end_batch();
-	raw->counters.received += num;
 	return num;
 }
 
@@ -107,6 +106,7 @@ bool raw_deliver(struct raw_qp *raw, const struct raw_frame *frame)
 		scatter(recv, frame);
 	}
 	rc_recv_done(raw->qp, recv, &arrival);
+	raw->counters.received++;
 	return true;
 }
 
@@ -115,6 +115,7 @@ void raw_delivered(struct raw_qp *raw, uint32_t len)
 	const struct rc_arrival arrival = {.opcode = IBV_WC_RECV, .length = len};
 
 	rc_recv_done(raw->qp, rc_recv_begin(raw->qp), &arrival);
+	raw->counters.received++;
 }
 
 static void rx_ready(struct progress_source *source, uint32_t events)

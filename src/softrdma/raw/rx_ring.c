@@ -18,8 +18,9 @@
 /* As many as the queue pair has receives, and for the time in which none is posted. */
 #define SLOTS_PER_RECEIVE 8
 #define LEAST_SLOTS       512
-#define MOST_SLOTS        16384
-#define MOST_BYTES        (64 << 20) /* jumbo frames have fewer slots */
+#define MOST_BYTES        (64 << 20) /* long frames have fewer slots */
+#define LONG_BYTES        (16 << 20) /* for all frames that are longer than a slot */
+#define LONG_FRAME        (68 << 10) /* for one: loopback's longest */
 #define BLOCK_BYTES       (256 << 10) /* what the kernel takes its memory in; slots do not cross them */
 #define LEAST_BLOCKS      2
 #define FRAME_AT          128 /* in a slot, behind what the kernel says of it */
@@ -34,6 +35,12 @@ struct rx_ring {
 	unsigned slots_per_block;
 	/* The slot at hand. */
 	unsigned block, slot;
+	/*
+	 * Slots are as long as receives and frames were when the ring was made. A frame that is
+	 * longer waits at the socket as well, where it is whole, and is read from there.
+	 */
+	char *whole;        /* LONG_FRAME bytes */
+	uint32_t whole_len; /* of the frame of the slot at hand; 0: it has not been read */
 };
 
 static struct tpacket2_hdr *frame_at_hand(const struct rx_ring *rx)
@@ -67,6 +74,45 @@ static struct raw_tag tag_of(const struct tpacket2_hdr *frame, uint32_t status)
 	return tag;
 }
 
+static bool read_whole(struct rx_ring *rx)
+{
+	const int fd = rx->packet.rx.source.fd;
+	ssize_t len = recv(fd, rx->whole, LONG_FRAME, MSG_DONTWAIT | MSG_TRUNC);
+
+	/* An error is that of the interface, and told once: the frame is behind it. */
+	if (len < 0)
+		len = recv(fd, rx->whole, LONG_FRAME, MSG_DONTWAIT | MSG_TRUNC);
+	rx->whole_len = len > 0 ? (uint32_t)len : 0;
+	return len > 0;
+}
+
+/* False: no receive is posted. */
+static bool deliver_whole(struct rx_ring *rx, uint32_t status, const struct raw_tag *tag)
+{
+	struct raw_qp *raw = rx->packet.rx.raw;
+	uint32_t len;
+
+	if (!rx->whole_len && (!(status & TP_STATUS_COPY) || !read_whole(rx))) {
+		raw->counters.dropped++; /* there was no room for it at the socket */
+		return true;
+	}
+	len = rx->whole_len < LONG_FRAME ? rx->whole_len : LONG_FRAME;
+	if (!packet_deliver(&rx->packet, rx->whole, len, rx->whole_len, tag))
+		return false;
+	rx->whole_len = 0;
+	return true;
+}
+
+static bool deliver(struct rx_ring *rx, struct tpacket2_hdr *frame, uint32_t status)
+{
+	const struct raw_tag tag = tag_of(frame, status);
+
+	if (frame->tp_snaplen < frame->tp_len)
+		return deliver_whole(rx, status, &tag);
+	return packet_deliver(&rx->packet, (char *)frame + frame->tp_mac, frame->tp_snaplen,
+			      frame->tp_len, &tag);
+}
+
 static unsigned receive(struct raw_rx *base, unsigned budget)
 {
 	struct rx_ring *rx = container_of(base, struct rx_ring, packet.rx);
@@ -74,7 +120,6 @@ static unsigned receive(struct raw_rx *base, unsigned budget)
 
 	for (count = 0; count < budget; count++) {
 		struct tpacket2_hdr *frame = frame_at_hand(rx);
-		struct raw_tag tag;
 		uint32_t status;
 
 		/* The kernel writes these before the status: so they come while it does. */
@@ -83,9 +128,7 @@ static unsigned receive(struct raw_rx *base, unsigned budget)
 		status = atomic_load_explicit(status_of(frame), memory_order_acquire);
 		if (!(status & TP_STATUS_USER))
 			break;
-		tag = tag_of(frame, status);
-		if (!packet_deliver(&rx->packet, (char *)frame + frame->tp_mac, frame->tp_snaplen,
-				    frame->tp_len, &tag))
+		if (!deliver(rx, frame, status))
 			break;
 		atomic_store_explicit(status_of(frame), TP_STATUS_KERNEL, memory_order_release);
 		next_slot(rx);
@@ -107,23 +150,23 @@ static uint64_t read_drops(struct raw_rx *base)
  * The kernel and this side walk through all of it again and again: a ring that is larger than the
  * receives are worth only leaves the caches.
  */
-static unsigned slots_for(unsigned receives)
+static unsigned blocks_for(const struct rx_ring *rx, uint64_t receives)
 {
-	if (receives > MOST_SLOTS / SLOTS_PER_RECEIVE)
-		return MOST_SLOTS;
-	return receives > LEAST_SLOTS / SLOTS_PER_RECEIVE ? receives * SLOTS_PER_RECEIVE
-							  : LEAST_SLOTS;
-}
+	uint64_t slots = receives * SLOTS_PER_RECEIVE;
+	uint64_t num;
 
-static int ask_for_blocks(struct rx_ring *rx, unsigned slots)
-{
-	unsigned num = (slots + rx->slots_per_block - 1) / rx->slots_per_block;
-	int error = -ENOMEM;
-
+	if (slots < LEAST_SLOTS)
+		slots = LEAST_SLOTS;
+	num = (slots + rx->slots_per_block - 1) / rx->slots_per_block;
 	if (num < LEAST_BLOCKS)
 		num = LEAST_BLOCKS;
-	if (num > MOST_BYTES / BLOCK_BYTES)
-		num = MOST_BYTES / BLOCK_BYTES;
+	return num < MOST_BYTES / BLOCK_BYTES ? (unsigned)num : MOST_BYTES / BLOCK_BYTES;
+}
+
+static int ask_for_blocks(struct rx_ring *rx, unsigned num)
+{
+	int error = -ENOMEM;
+
 	for (; num >= LEAST_BLOCKS && error == -ENOMEM; num /= 2) {
 		struct tpacket_req request = {
 			.tp_block_size = BLOCK_BYTES,
@@ -141,6 +184,43 @@ static int ask_for_blocks(struct rx_ring *rx, unsigned slots)
 	return error;
 }
 
+/* 0: none is posted that tells. */
+static uint32_t longest_receive(const struct raw_qp *raw)
+{
+	struct rc_recv_view view;
+	uint32_t longest = 0;
+
+	lock_take(&raw->qp->lock);
+	for (unsigned i = 0; rc_recv_peek(raw->qp, i, &view); i++)
+		if (view.length > longest)
+			longest = view.length;
+	lock_give(&raw->qp->lock);
+	return longest;
+}
+
+/* What a slot is to hold. Short ones are worth it: there are more, and they lie closer together. */
+static uint32_t room_of_slots(const struct raw_qp *raw)
+{
+	const uint32_t longest = longest_receive(raw), most = raw->iface.mtu + FRAME_EXTRA;
+
+	return longest && longest < most ? longest : most;
+}
+
+/* What is longer waits at the socket. */
+static int keep_long_frames(struct rx_ring *rx)
+{
+	const int one = 1, size = LONG_BYTES, fd = rx->packet.rx.source.fd;
+
+	rx->whole = malloc(LONG_FRAME);
+	if (!rx->whole)
+		return -ENOMEM;
+	if (setsockopt(fd, SOL_PACKET, PACKET_COPY_THRESH, &one, sizeof(one)))
+		return -errno;
+	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size)))
+		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+	return 0;
+}
+
 static int map_ring(struct rx_ring *rx, const struct raw_qp *raw)
 {
 	/* Its head, an address and an Ethernet header come first, in steps of the alignment. */
@@ -153,12 +233,11 @@ static int map_ring(struct rx_ring *rx, const struct raw_qp *raw)
 	if (setsockopt(fd, SOL_PACKET, PACKET_VERSION, &version, sizeof(version)) ||
 	    setsockopt(fd, SOL_PACKET, PACKET_RESERVE, &reserve, sizeof(reserve)))
 		return -errno;
-	rx->slot_bytes = (FRAME_AT + raw->iface.mtu + FRAME_EXTRA + CACHE_LINE - 1) / CACHE_LINE *
-			 CACHE_LINE;
+	rx->slot_bytes = (FRAME_AT + room_of_slots(raw) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 	if (rx->slot_bytes > BLOCK_BYTES)
 		return -EMSGSIZE;
 	rx->slots_per_block = BLOCK_BYTES / rx->slot_bytes;
-	error = ask_for_blocks(rx, slots_for(raw->max_receives));
+	error = ask_for_blocks(rx, blocks_for(rx, raw->max_receives));
 	if (error)
 		return error;
 	rx->blocks = mmap(NULL, (size_t)rx->num_blocks * BLOCK_BYTES, PROT_READ | PROT_WRITE,
@@ -179,6 +258,7 @@ static void rx_ring_close(struct raw_rx *base)
 	if (rx->blocks)
 		munmap(rx->blocks, (size_t)rx->num_blocks * BLOCK_BYTES);
 	packet_close(&rx->packet);
+	free(rx->whole);
 	free(rx);
 }
 
@@ -194,7 +274,9 @@ static int rx_ring_open(struct raw_rx **out, struct raw_qp *raw, const struct ra
 		free(rx);
 		return error;
 	}
-	error = map_ring(rx, raw);
+	error = keep_long_frames(rx);
+	if (!error)
+		error = map_ring(rx, raw);
 	if (!error)
 		error = packet_bind(&rx->packet, rules);
 	if (error) {

@@ -284,8 +284,10 @@ static bool has_found(const struct soft_cq *cq)
 /* The lock is held. */
 static void note_emptiness(struct soft_cq *cq)
 {
-	if (cq->head == cq->tail)
-		atomic_store_explicit(&cq->filled, false, memory_order_relaxed);
+	if (cq->head != cq->tail)
+		return;
+	cq->head = cq->tail = 0; /* what was used last is in the caches */
+	atomic_store_explicit(&cq->filled, false, memory_order_relaxed);
 }
 
 static int pop(struct soft_cq *cq, int num, struct ibv_wc *wc)

@@ -478,6 +478,27 @@ static void test_resized_cq_keeps_its_completions(void **state)
 	pair_close(&pair);
 }
 
+/* Two more are on their way whenever one is taken. */
+static void test_a_cq_that_is_never_empty_goes_round(void **state)
+{
+	struct pair_options options = {0};
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair, &options);
+	assert_int_equal(ibv_resize_cq(pair.client.send_cq, 4), 0);
+	assert_int_equal(ibv_resize_cq(pair.server.recv_cq, 4), 0);
+	for (uint64_t i = 0; i < 50; i++) {
+		side_recv(&pair.server, i, 0, 100);
+		side_send(&pair.client, i, 0, 1);
+		if (i < 2)
+			continue;
+		cq_expect(pair.server.recv_cq, i - 2, IBV_WC_SUCCESS);
+		cq_expect(pair.client.send_cq, i - 2, IBV_WC_SUCCESS);
+	}
+	pair_close(&pair);
+}
+
 static void test_overrun_of_a_cq_raises_an_event(void **state)
 {
 	struct pair_options options = {0};
@@ -518,6 +539,7 @@ int main(void)
 		cmocka_unit_test(test_wr_abort_and_errors_post_nothing),
 		cmocka_unit_test(test_extended_poll_walks_and_stamps),
 		cmocka_unit_test(test_resized_cq_keeps_its_completions),
+		cmocka_unit_test(test_a_cq_that_is_never_empty_goes_round),
 		cmocka_unit_test(test_overrun_of_a_cq_raises_an_event),
 	};
 

@@ -22,16 +22,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PORT         9
-#define PATIENCE     3000 /* ms for the first packet */
-#define IDLE         150  /* ms after the last */
-#define RECEIVES     8192
-#define BATCH        64
-/* What ours takes at most for frames that wait: 64 MiB. The kernel doubles a socket's. */
-#define BUFFER       (32 << 20)
-#define JUMBO_BUFFER (64 << 20) /* and counts its own part too, as much again */
-#define BLOCK        (128 << 10)
-#define NUM_BLOCKS   512
+#define PORT       9
+#define PATIENCE   3000 /* ms for the first packet */
+#define IDLE       150  /* ms after the last */
+#define RECEIVES   8192
+#define BATCH      64
+#define BUFFER     (64 << 20) /* what ours takes at most; the kernel doubles it */
+#define BLOCK      (128 << 10)
+#define NUM_BLOCKS 1024
 
 static void die(const char *what)
 {
@@ -106,10 +104,10 @@ static uint64_t receive_ours(const char *ifname, uint32_t size, uint64_t count, 
 
 /* ---- UDP ---- */
 
-static int open_udp(uint32_t size)
+static int open_udp(void)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(PORT)};
-	int buffer = size > ETH_FRAME_LEN ? JUMBO_BUFFER : BUFFER;
+	int buffer = BUFFER;
 	int fd = socket(AF_INET, SOCK_DGRAM, 0);
 
 	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)))
@@ -121,7 +119,7 @@ static int open_udp(uint32_t size)
 
 static uint64_t receive_udp(uint32_t size, uint64_t count)
 {
-	int fd = open_udp(size), num;
+	int fd = open_udp(), num;
 	uint8_t *memory = malloc((size_t)RECEIVES * size);
 	struct mmsghdr messages[BATCH];
 	struct iovec pieces[BATCH];

@@ -18,9 +18,9 @@
 /* As many as the queue pair has receives, and for the time in which none is posted. */
 #define SLOTS_PER_RECEIVE 8
 #define LEAST_SLOTS       512
-#define MOST_BYTES        (64 << 20) /* long frames have fewer slots */
-#define LONG_BYTES        (16 << 20) /* for all frames that are longer than a slot */
-#define LONG_FRAME        (68 << 10) /* for one: loopback's longest */
+#define MOST_BYTES        (128 << 20) /* long frames have fewer slots */
+#define LONG_BYTES        (16 << 20)  /* for all frames that are longer than a slot */
+#define LONG_FRAME        (68 << 10)  /* for one: loopback's longest */
 #define BLOCK_BYTES       (256 << 10) /* what the kernel takes its memory in; slots do not cross them */
 #define LEAST_BLOCKS      2
 #define FRAME_AT          128 /* in a slot, behind what the kernel says of it */

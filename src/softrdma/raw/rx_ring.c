@@ -27,6 +27,7 @@
 #define FRAME_EXTRA       22  /* an Ethernet header and two tags */
 #define CACHE_LINE        64
 #define WARM_SLOTS        8
+#define TRIES             16
 
 struct rx_ring {
 	struct packet_socket packet;
@@ -75,26 +76,33 @@ static struct raw_tag tag_of(const struct tpacket2_hdr *frame, uint32_t status)
 	return tag;
 }
 
-static bool read_whole(struct rx_ring *rx)
+/* The frame of @len bytes that waits at the socket; what is before it was left behind. */
+static bool read_whole(struct rx_ring *rx, uint32_t len)
 {
-	const int fd = rx->packet.rx.source.fd;
-	ssize_t len = recv(fd, rx->whole, LONG_FRAME, MSG_DONTWAIT | MSG_TRUNC);
+	ssize_t got;
 
-	/* An error is that of the interface, and told once: the frame is behind it. */
-	if (len < 0)
-		len = recv(fd, rx->whole, LONG_FRAME, MSG_DONTWAIT | MSG_TRUNC);
-	rx->whole_len = len > 0 ? (uint32_t)len : 0;
-	return len > 0;
+	for (int errors = 0; errors < TRIES;) {
+		got = recv(rx->packet.rx.source.fd, rx->whole, LONG_FRAME,
+			   MSG_DONTWAIT | MSG_TRUNC);
+		if (got == len) {
+			rx->whole_len = len;
+			return true;
+		}
+		if (got < 0 && errno == EAGAIN)
+			break;
+		errors += got < 0; /* the interface's, each told once */
+	}
+	return false;
 }
 
 /* False: no receive is posted. */
-static bool deliver_whole(struct rx_ring *rx, uint32_t status, const struct raw_tag *tag)
+static bool deliver_whole(struct rx_ring *rx, const struct tpacket2_hdr *frame, bool waits,
+			  const struct raw_tag *tag)
 {
-	struct raw_qp *raw = rx->packet.rx.raw;
 	uint32_t len;
 
-	if (!rx->whole_len && (!(status & TP_STATUS_COPY) || !read_whole(rx))) {
-		raw->counters.dropped++; /* there was no room for it at the socket */
+	if (!rx->whole_len && (!waits || !read_whole(rx, frame->tp_len))) {
+		rx->packet.rx.raw->counters.dropped++; /* no room for it at the socket */
 		return true;
 	}
 	len = rx->whole_len < LONG_FRAME ? rx->whole_len : LONG_FRAME;
@@ -109,7 +117,7 @@ static bool deliver(struct rx_ring *rx, struct tpacket2_hdr *frame, uint32_t sta
 	const struct raw_tag tag = tag_of(frame, status);
 
 	if (frame->tp_snaplen < frame->tp_len)
-		return deliver_whole(rx, status, &tag);
+		return deliver_whole(rx, frame, status & TP_STATUS_COPY, &tag);
 	return packet_deliver(&rx->packet, (char *)frame + frame->tp_mac, frame->tp_snaplen,
 			      frame->tp_len, &tag);
 }
@@ -214,27 +222,27 @@ static uint32_t longest_receive(const struct raw_qp *raw)
 	return longest;
 }
 
-/* What a slot is to hold. Short ones are worth it: there are more, and they lie closer together. */
-static uint32_t room_of_slots(const struct raw_qp *raw)
-{
-	const uint32_t longest = longest_receive(raw), most = raw->iface.mtu + FRAME_EXTRA;
-
-	return longest && longest < most ? longest : most;
-}
-
-/* What is longer waits at the socket. */
-static int keep_long_frames(struct rx_ring *rx)
+/* Whether what is longer than a slot has room at the socket. */
+static bool keep_long_frames(const struct rx_ring *rx)
 {
 	const int one = 1, size = LONG_BYTES, fd = rx->packet.rx.source.fd;
+	int granted = 0;
+	socklen_t len = sizeof(granted);
 
-	rx->whole = malloc(LONG_FRAME);
-	if (!rx->whole)
-		return -ENOMEM;
 	if (setsockopt(fd, SOL_PACKET, PACKET_COPY_THRESH, &one, sizeof(one)))
-		return -errno;
+		return false;
 	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size)))
 		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
-	return 0;
+	return !getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &granted, &len) && granted >= size;
+}
+
+/* What a slot is to hold. Short ones are worth it: there are more, and they lie closer together. */
+static uint32_t room_of_slots(const struct rx_ring *rx, const struct raw_qp *raw)
+{
+	const uint32_t longest = longest_receive(raw), most = raw->iface.mtu + FRAME_EXTRA;
+	const bool may_be_short = keep_long_frames(rx);
+
+	return may_be_short && longest && longest < most ? longest : most;
 }
 
 static int map_ring(struct rx_ring *rx, const struct raw_qp *raw)
@@ -249,7 +257,8 @@ static int map_ring(struct rx_ring *rx, const struct raw_qp *raw)
 	if (setsockopt(fd, SOL_PACKET, PACKET_VERSION, &version, sizeof(version)) ||
 	    setsockopt(fd, SOL_PACKET, PACKET_RESERVE, &reserve, sizeof(reserve)))
 		return -errno;
-	rx->slot_bytes = (FRAME_AT + room_of_slots(raw) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+	rx->slot_bytes =
+		(FRAME_AT + room_of_slots(rx, raw) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 	if (rx->slot_bytes > BLOCK_BYTES)
 		return -EMSGSIZE;
 	rx->slots_per_block = BLOCK_BYTES / rx->slot_bytes;
@@ -290,9 +299,8 @@ static int rx_ring_open(struct raw_rx **out, struct raw_qp *raw, const struct ra
 		free(rx);
 		return error;
 	}
-	error = keep_long_frames(rx);
-	if (!error)
-		error = map_ring(rx, raw);
+	rx->whole = malloc(LONG_FRAME);
+	error = rx->whole ? map_ring(rx, raw) : -ENOMEM;
 	if (!error)
 		error = packet_bind(&rx->packet, rules);
 	if (error) {

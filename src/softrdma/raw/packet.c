@@ -151,6 +151,27 @@ int packet_bind(struct packet_socket *packet, const struct raw_rules *rules)
 	return 0;
 }
 
+bool packet_make_room(const struct packet_socket *packet, int bytes)
+{
+	const int fd = packet->rx.source.fd;
+	int granted = 0;
+	socklen_t len = sizeof(granted);
+
+	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)))
+		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+	return !getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &granted, &len) && granted >= bytes;
+}
+
+uint64_t packet_read_drops(struct raw_rx *rx)
+{
+	struct tpacket_stats stats;
+	socklen_t len = sizeof(stats);
+
+	if (getsockopt(rx->source.fd, SOL_PACKET, PACKET_STATISTICS, &stats, &len))
+		return 0;
+	return stats.tp_drops;
+}
+
 void packet_let_go(struct raw_rx *rx)
 {
 	take_fini(&container_of(rx, struct packet_socket, rx)->take);

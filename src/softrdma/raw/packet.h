@@ -6,6 +6,8 @@
 #include "rx.h"
 #include "take.h"
 
+#define PACKET_LONGEST (68 << 10) /* a frame: loopback's */
+
 struct packet_socket {
 	struct raw_rx rx;
 	/*
@@ -21,7 +23,10 @@ int packet_open(struct packet_socket *packet, struct raw_qp *raw, const struct r
 		const struct raw_rules *rules);
 /* From now on it receives, and the kernel loses what NORMAL rules match. */
 int packet_bind(struct packet_socket *packet, const struct raw_rules *rules);
+/* Let frames of so many bytes wait at the socket. Whether it may. */
+bool packet_make_room(const struct packet_socket *packet, int bytes);
 int packet_set_rules(struct raw_rx *rx, const struct raw_rules *rules);
+uint64_t packet_read_drops(struct raw_rx *rx);
 void packet_let_go(struct raw_rx *rx);
 void packet_close(struct packet_socket *packet);
 

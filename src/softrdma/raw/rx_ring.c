@@ -20,7 +20,6 @@
 #define LEAST_SLOTS       512
 #define MOST_BYTES        (128 << 20) /* long frames have fewer slots */
 #define LONG_BYTES        (16 << 20)  /* for all frames that are longer than a slot */
-#define LONG_FRAME        (68 << 10)  /* for one: loopback's longest */
 #define BLOCK_BYTES       (256 << 10) /* what the kernel takes its memory in; slots do not cross them */
 #define LEAST_BLOCKS      2
 #define FRAME_AT          128 /* in a slot, behind what the kernel says of it */
@@ -41,7 +40,7 @@ struct rx_ring {
 	 * Slots are as long as receives and frames were when the ring was made. A frame that is
 	 * longer waits at the socket as well, where it is whole, and is read from there.
 	 */
-	char *whole;        /* LONG_FRAME bytes */
+	char *whole;        /* PACKET_LONGEST bytes */
 	uint32_t whole_len; /* of the frame of the slot at hand; 0: it has not been read */
 };
 
@@ -82,7 +81,7 @@ static bool read_whole(struct rx_ring *rx, uint32_t len)
 	ssize_t got;
 
 	for (int errors = 0; errors < TRIES;) {
-		got = recv(rx->packet.rx.source.fd, rx->whole, LONG_FRAME,
+		got = recv(rx->packet.rx.source.fd, rx->whole, PACKET_LONGEST,
 			   MSG_DONTWAIT | MSG_TRUNC);
 		if (got == len) {
 			rx->whole_len = len;
@@ -105,7 +104,7 @@ static bool deliver_whole(struct rx_ring *rx, const struct tpacket2_hdr *frame, 
 		rx->packet.rx.raw->counters.dropped++; /* no room for it at the socket */
 		return true;
 	}
-	len = rx->whole_len < LONG_FRAME ? rx->whole_len : LONG_FRAME;
+	len = rx->whole_len < PACKET_LONGEST ? rx->whole_len : PACKET_LONGEST;
 	if (!packet_deliver(&rx->packet, rx->whole, len, rx->whole_len, tag))
 		return false;
 	rx->whole_len = 0;
@@ -158,16 +157,6 @@ static unsigned receive(struct raw_rx *base, unsigned budget)
 		next_slot(rx);
 	}
 	return count;
-}
-
-static uint64_t read_drops(struct raw_rx *base)
-{
-	struct tpacket_stats stats;
-	socklen_t len = sizeof(stats);
-
-	if (getsockopt(base->source.fd, SOL_PACKET, PACKET_STATISTICS, &stats, &len))
-		return 0;
-	return stats.tp_drops;
 }
 
 /*
@@ -225,15 +214,11 @@ static uint32_t longest_receive(const struct raw_qp *raw)
 /* Whether what is longer than a slot has room at the socket. */
 static bool keep_long_frames(const struct rx_ring *rx)
 {
-	const int one = 1, size = LONG_BYTES, fd = rx->packet.rx.source.fd;
-	int granted = 0;
-	socklen_t len = sizeof(granted);
+	const int one = 1;
 
-	if (setsockopt(fd, SOL_PACKET, PACKET_COPY_THRESH, &one, sizeof(one)))
-		return false;
-	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size)))
-		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
-	return !getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &granted, &len) && granted >= size;
+	return !setsockopt(rx->packet.rx.source.fd, SOL_PACKET, PACKET_COPY_THRESH, &one,
+			   sizeof(one)) &&
+	       packet_make_room(&rx->packet, LONG_BYTES);
 }
 
 /* What a slot is to hold. Short ones are worth it: there are more, and they lie closer together. */
@@ -299,7 +284,7 @@ static int rx_ring_open(struct raw_rx **out, struct raw_qp *raw, const struct ra
 		free(rx);
 		return error;
 	}
-	rx->whole = malloc(LONG_FRAME);
+	rx->whole = malloc(PACKET_LONGEST);
 	error = rx->whole ? map_ring(rx, raw) : -ENOMEM;
 	if (!error)
 		error = packet_bind(&rx->packet, rules);
@@ -316,7 +301,7 @@ const struct raw_rx_ops raw_rx_ring = {
 	.open = rx_ring_open,
 	.set_rules = packet_set_rules,
 	.receive = receive,
-	.read_drops = read_drops,
+	.read_drops = packet_read_drops,
 	.let_go = packet_let_go,
 	.close = rx_ring_close,
 };

@@ -14,7 +14,6 @@
 #include "packet.h"
 
 #define BATCH       32
-#define FRAME_BYTES (68 << 10) /* loopback's largest */
 #define RECV_BUFFER (32 << 20)
 #define MOST_PIECES (4 * BATCH)
 
@@ -30,7 +29,7 @@ struct rx_socket {
 	struct iovec pieces[MOST_PIECES];
 	union control controls[BATCH];
 	unsigned next, num;
-	char (*frames)[FRAME_BYTES];
+	char (*frames)[PACKET_LONGEST];
 };
 
 static struct raw_tag tag_of(struct msghdr *message)
@@ -68,7 +67,7 @@ static bool fetch(struct rx_socket *rx)
 	int num;
 
 	for (unsigned i = 0; i < BATCH; i++) {
-		rx->pieces[i] = (struct iovec){rx->frames[i], FRAME_BYTES};
+		rx->pieces[i] = (struct iovec){rx->frames[i], PACKET_LONGEST};
 		describe(rx, i, &rx->pieces[i], 1);
 	}
 	num = recvmmsg(rx->packet.rx.source.fd, rx->messages, BATCH, MSG_DONTWAIT | MSG_TRUNC,
@@ -83,7 +82,7 @@ static bool deliver_next(struct rx_socket *rx)
 {
 	struct mmsghdr *message = &rx->messages[rx->next];
 	struct raw_tag tag = tag_of(&message->msg_hdr);
-	uint32_t len = message->msg_len < FRAME_BYTES ? message->msg_len : FRAME_BYTES;
+	uint32_t len = message->msg_len < PACKET_LONGEST ? message->msg_len : PACKET_LONGEST;
 
 	if (!packet_deliver(&rx->packet, rx->frames[rx->next], len, message->msg_len, &tag))
 		return false;
@@ -118,7 +117,7 @@ static unsigned describe_receives(struct rx_socket *rx, unsigned most)
 static void deliver_anew(struct rx_socket *rx, uint32_t len, const struct raw_tag *tag)
 {
 	struct rc_recv_view view;
-	uint32_t kept = len < FRAME_BYTES ? len : FRAME_BYTES;
+	uint32_t kept = len < PACKET_LONGEST ? len : PACKET_LONGEST;
 
 	rc_recv_peek(rx->packet.rx.raw->qp, 0, &view); /* it was described: it is there */
 	if (kept > view.length)
@@ -175,16 +174,6 @@ static unsigned receive(struct raw_rx *base, unsigned budget)
 	return count;
 }
 
-static uint64_t read_drops(struct raw_rx *base)
-{
-	struct tpacket_stats stats;
-	socklen_t len = sizeof(stats);
-
-	if (getsockopt(base->source.fd, SOL_PACKET, PACKET_STATISTICS, &stats, &len))
-		return 0;
-	return stats.tp_drops;
-}
-
 static void rx_socket_close(struct raw_rx *base)
 {
 	struct rx_socket *rx = container_of(base, struct rx_socket, packet.rx);
@@ -197,7 +186,7 @@ static void rx_socket_close(struct raw_rx *base)
 static int rx_socket_open(struct raw_rx **out, struct raw_qp *raw, const struct raw_rules *rules)
 {
 	struct rx_socket *rx = calloc(1, sizeof(*rx));
-	const int one = 1, size = RECV_BUFFER;
+	const int one = 1;
 	int error, fd;
 
 	if (!rx)
@@ -211,8 +200,7 @@ static int rx_socket_open(struct raw_rx **out, struct raw_qp *raw, const struct 
 	}
 	fd = rx->packet.rx.source.fd;
 	setsockopt(fd, SOL_PACKET, PACKET_AUXDATA, &one, sizeof(one));
-	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size)))
-		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+	packet_make_room(&rx->packet, RECV_BUFFER); /* or as much as it gets */
 	error = packet_bind(&rx->packet, rules);
 	if (error) {
 		rx_socket_close(&rx->packet.rx);
@@ -227,7 +215,7 @@ const struct raw_rx_ops raw_rx_socket = {
 	.open = rx_socket_open,
 	.set_rules = packet_set_rules,
 	.receive = receive,
-	.read_drops = read_drops,
+	.read_drops = packet_read_drops,
 	.let_go = packet_let_go,
 	.close = rx_socket_close,
 };

@@ -2,6 +2,11 @@
 /*
  * A lock that costs one atomic operation while nobody else wants it, and that says when somebody
  * does; and news, for which its holder may wait. All zero: free, and none.
+ *
+ * It is given back by a plain store, if nobody is seen to want it. Whoever begins to want it just
+ * between the look and the store finds it free before it falls asleep; unless the holder is held up
+ * right there, for longer than that takes. Nobody wakes it then, so no sleep is longer than
+ * LOCK_NAP_NS.
  */
 #ifndef IBMSG_COMMON_LOCK_H
 #define IBMSG_COMMON_LOCK_H
@@ -15,6 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define LOCK_NAP_NS 1000000
+
 enum lock_state { LOCK_FREE, LOCK_HELD, LOCK_WANTED /* held, and others wait */ };
 
 struct lock {
@@ -23,10 +30,11 @@ struct lock {
 
 static inline void lock_wait(struct lock *lock)
 {
+	const struct timespec nap = {.tv_nsec = LOCK_NAP_NS};
 	int saved = errno;
 
 	while (__atomic_exchange_n(&lock->state, LOCK_WANTED, __ATOMIC_ACQUIRE) != LOCK_FREE)
-		syscall(SYS_futex, &lock->state, FUTEX_WAIT_PRIVATE, LOCK_WANTED, NULL, NULL, 0);
+		syscall(SYS_futex, &lock->state, FUTEX_WAIT_PRIVATE, LOCK_WANTED, &nap, NULL, 0);
 	errno = saved;
 }
 
@@ -45,16 +53,19 @@ static inline void lock_take(struct lock *lock)
 		lock_wait(lock);
 }
 
-static inline void lock_give(struct lock *lock)
-{
-	if (__atomic_exchange_n(&lock->state, LOCK_FREE, __ATOMIC_RELEASE) == LOCK_WANTED)
-		syscall(SYS_futex, &lock->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-}
-
 /* For its holder. */
 static inline bool lock_is_wanted(const struct lock *lock)
 {
 	return __atomic_load_n(&lock->state, __ATOMIC_RELAXED) == LOCK_WANTED;
+}
+
+static inline void lock_give(struct lock *lock)
+{
+	bool wanted = lock_is_wanted(lock);
+
+	__atomic_store_n(&lock->state, LOCK_FREE, __ATOMIC_RELEASE);
+	if (wanted)
+		syscall(SYS_futex, &lock->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
 /* Guarded by the lock. */

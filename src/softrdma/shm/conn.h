@@ -58,10 +58,9 @@ struct rx {
 	uint32_t recv_done;   /* its bytes that are in place */
 	uint32_t read_done;   /* bytes of the answer to our oldest read */
 	struct ref ref;
-	bool served;  /* a one-sided request was: the peer may want to know that it is through */
-	uint8_t vain; /* polls in a row that found nothing, up to a bound */
-	uint8_t run;  /* entries that a poller takes at once: more while they come one after another
-		       */
+	bool served;   /* a one-sided request was: the peer may want to know that it is through */
+	uint8_t vain;  /* polls in a row that found nothing, up to a bound */
+	uint8_t ahead; /* messages in a row that pollers did not have to wait for, or so */
 
 	struct list stash; /* entries that wait for a receive, in order */
 	size_t stash_bytes;

@@ -7,11 +7,14 @@
 #include <string.h>
 
 #include "../../common/log.h"
+#include "../../common/spin.h"
 #include "../fault.h"
 #include "conn.h"
 
 #define ENTRIES_AT_ONCE 16 /* then others have their turn */
 #define PATIENCE        64 /* polls in vain, then there are no further looks in each */
+#define AHEAD           8 /* messages in a row that need not be waited for: there may be a second */
+#define MAX_AHEAD       ((ENTRIES_AT_ONCE - 1) * AHEAD)
 #define PUBLISH_CELLS   (RING_CELLS / 4)
 
 /* The largest entry, the pad before it and the free cell behind it fit what may be unpublished. */
@@ -433,22 +436,22 @@ static enum outcome step(struct shm_conn *conn)
 	return step_ring(conn);
 }
 
-static bool run(struct shm_conn *conn, int most)
+/* How many entries were dealt with. */
+static unsigned run(struct shm_conn *conn, unsigned most)
 {
-	enum outcome outcome = GO_ON;
-	bool any = false;
+	unsigned count;
 
-	for (int i = 0; i < most; i++) {
-		outcome = step(conn);
+	for (count = 0; count < most; count++) {
+		enum outcome outcome = step(conn);
+
 		if (outcome == ENDED)
-			return true;
+			return count + 1;
 		if (outcome == NOTHING)
 			break;
-		any = true;
 	}
 	bell_publish(conn, conn->rx.served ? 1 : PUBLISH_CELLS);
 	conn->rx.served = false;
-	return any;
+	return count;
 }
 
 bool shm_rx_run(struct shm_conn *conn)
@@ -456,9 +459,30 @@ bool shm_rx_run(struct shm_conn *conn)
 	return conn->tx.open && run(conn, ENTRIES_AT_ONCE);
 }
 
+/* Whether something came without having to be waited for. */
+static bool is_there(struct shm_conn *conn, unsigned looks)
+{
+	for (unsigned i = 0; i < looks; i++) {
+		if (i)
+			spin_pause();
+		if (!ring_is_empty(&conn->rx.ring) || shm_rx_is_unfinished(conn))
+			return !i;
+	}
+	return false;
+}
+
+/* A peer that is ahead: how far was seen by what was found of the @most that were looked for. */
+static void note_lead(struct rx *rx, unsigned found, unsigned most)
+{
+	unsigned ahead = found == most ? rx->ahead + found : (found - 1) * AHEAD;
+
+	rx->ahead = (uint8_t)(ahead < MAX_AHEAD ? ahead : MAX_AHEAD);
+}
+
 bool shm_rx_poll(struct shm_conn *conn, unsigned looks)
 {
 	struct rx *rx = &conn->rx;
+	unsigned most, found;
 
 	if (!conn->tx.open)
 		return false;
@@ -468,17 +492,16 @@ bool shm_rx_poll(struct shm_conn *conn, unsigned looks)
 	 */
 	if (rx->vain == PATIENCE)
 		looks = 1;
-	for (unsigned i = 0; i < looks && ring_is_empty(&rx->ring) && !shm_rx_is_unfinished(conn);
-	     i++)
-		continue;
-	if (!run(conn, rx->run + 1)) {
-		rx->run = 0;
+	if (!is_there(conn, looks))
+		rx->ahead = 0;
+	most = 1 + rx->ahead / AHEAD;
+	found = run(conn, most);
+	if (!found) {
 		rx->vain += rx->vain < PATIENCE;
 		return false;
 	}
 	rx->vain = 0;
-	if (rx->run < ENTRIES_AT_ONCE - 1)
-		rx->run = (uint8_t)(2 * rx->run + 1);
+	note_lead(rx, found, most);
 	return true;
 }
 

@@ -36,9 +36,19 @@ static void put_line(struct ring_writer *writer, struct input *input)
 
 	for (unsigned i = 0; i < sizeof(uint64_t); i++)
 		line[0] = line[0] << 8 | take_byte(input);
-	put = !ring_put_line(writer, line);
+	put = !ring_put_short(writer, RING_LAST, line, sizeof(line));
 	CHECK(writer->tail == before + put);
-	CHECK(!put || line[0] >> 32 != RING_MARK);
+}
+
+static void put_short(struct ring_writer *writer, uint8_t len)
+{
+	uint8_t bytes[RING_SHORT];
+	uint32_t before = writer->tail;
+	bool put;
+
+	memset(bytes, len, len);
+	put = !ring_put_short(writer, 0, bytes, len);
+	CHECK(writer->tail == before + put);
 }
 
 static void write_against(struct input *input)
@@ -66,11 +76,15 @@ static void write_against(struct input *input)
 			put_line(&writer, input);
 			continue;
 		}
+		if (ring_is_short(entry.kind, entry.flags, entry.len)) {
+			put_short(&writer, (uint8_t)entry.len);
+			continue;
+		}
 		if (ring_reserve(&writer, &entry, &payload)) {
 			CHECK(writer.tail == before);
 			continue;
 		}
-		CHECK(payload >= cells + RING_WORD);
+		CHECK(payload >= cells + RING_HEADER);
 		CHECK(payload + entry.len <= cells + RING_BYTES);
 		memset(payload, what, entry.len);
 		ring_commit(&writer, &entry);
@@ -101,7 +115,7 @@ static void read_patched(struct input *input)
 		CHECK(entry.kind > RING_PAD && entry.kind < RING_KINDS);
 		CHECK(payload >= cells);
 		CHECK(payload + entry.len <= cells + RING_BYTES);
-		ring_pop(&reader, &entry);
+		ring_pop(&reader);
 		head = atomic_load(&reader.head);
 		CHECK(head - last > 0 && head - last < RING_CELLS + 65);
 		CHECK(ring_is_unpublished(&reader, 1));

@@ -37,6 +37,8 @@ void lodger_close(struct lodger *lodger);
 /* An entry whose payload is all @value. */
 void lodger_put(struct lodger *lodger, struct ring_entry *entry, uint8_t value);
 void lodger_put_bytes(struct lodger *lodger, struct ring_entry *entry, const void *payload);
+/* Without ringing the bell. */
+void lodger_put_quietly(struct lodger *lodger, struct ring_entry *entry, const void *payload);
 /* The side is woken, whether it sleeps or not. */
 void lodger_ring(struct lodger *lodger);
 /* The next entry of the side's; its payload is where it points. */

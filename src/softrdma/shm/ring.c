@@ -16,18 +16,10 @@ static bool is_marked(uint64_t word)
 	return word >> 32 == RING_MARK;
 }
 
-/* Short for a short Send. A long payload is copied twice as fast to where large words lie. */
-static uint32_t header_of(const struct ring_entry *entry)
-{
-	bool plain =
-		entry->kind == RING_SEND && !(entry->flags & (RING_INVALIDATE | RING_IMMEDIATE));
-
-	return plain && entry->len <= RING_CELL - RING_WORD ? RING_WORD : RING_HEADER;
-}
-
+/* Of any but a short one. */
 static uint32_t cells_for(const struct ring_entry *entry)
 {
-	return (header_of(entry) + entry->len + RING_CELL - 1) / RING_CELL;
+	return (RING_HEADER + entry->len + RING_CELL - 1) / RING_CELL;
 }
 
 static uint8_t *cell_at(const uint8_t *cells, uint32_t index)
@@ -124,45 +116,62 @@ int ring_reserve(struct ring_writer *ring, const struct ring_entry *entry, uint8
 {
 	int error = reserve(ring, cells_for(entry));
 
-	*payload = cell_at(ring->cells, ring->tail) + header_of(entry);
+	*payload = cell_at(ring->cells, ring->tail) + RING_HEADER;
 	return error;
-}
-
-uint32_t ring_first_bytes(const struct ring_entry *entry)
-{
-	uint32_t room = RING_LINE - header_of(entry);
-
-	return entry->len < room ? entry->len : room;
 }
 
 void ring_commit(struct ring_writer *ring, const struct ring_entry *entry)
 {
 	struct ring_entry *at = (struct ring_entry *)cell_at(ring->cells, ring->tail);
 
-	if (header_of(entry) == RING_HEADER) {
-		at->key = entry->key;
-		at->imm = entry->imm;
-		at->addr = entry->addr;
-		at->arg = entry->arg;
-	}
+	at->key = entry->key;
+	at->imm = entry->imm;
+	at->addr = entry->addr;
+	at->arg = entry->arg;
 	appear(ring, ring_first_word(entry->kind, entry->flags, (uint16_t)entry->len),
 	       cells_for(entry));
-	prepare(ring, entry->len > ring_first_bytes(entry));
+	prepare(ring, entry->len > RING_FIRST);
 }
 
-int ring_put_line(struct ring_writer *ring, const void *line)
+/* Whether it was one that needs no header. */
+static bool put_line(struct ring_writer *ring, const uint8_t *line)
 {
-	uint8_t *at = cell_at(ring->cells, ring->tail);
 	uint64_t word;
-	int error;
 
 	memcpy(&word, line, sizeof(word));
-	error = is_marked(word) ? -EINVAL : reserve(ring, 1);
-	if (error)
-		return error;
-	memcpy(at + sizeof(word), (const uint8_t *)line + sizeof(word), RING_LINE - sizeof(word));
+	if (is_marked(word))
+		return false;
+	memcpy(cell_at(ring->cells, ring->tail) + sizeof(word), line + sizeof(word),
+	       RING_LINE - sizeof(word));
 	appear(ring, word, 1);
 	prepare(ring, false);
+	return true;
+}
+
+/* The line that the reader polls is written last. */
+static void copy_short(uint8_t *payload, const uint8_t *bytes, uint32_t len)
+{
+	const uint32_t first = RING_LINE - RING_WORD;
+
+	if (len > first) {
+		memcpy(payload + first, bytes + first, len - first);
+		memcpy(payload, bytes, first);
+	} else {
+		memcpy(payload, bytes, len);
+	}
+}
+
+int ring_put_short(struct ring_writer *ring, uint8_t flags, const void *bytes, uint32_t len)
+{
+	int error = reserve(ring, 1);
+
+	if (error)
+		return error;
+	if (len == RING_LINE && flags == RING_LAST && put_line(ring, bytes))
+		return 0;
+	copy_short(cell_at(ring->cells, ring->tail) + RING_WORD, bytes, len);
+	appear(ring, ring_first_word(RING_SEND, flags, (uint16_t)len), 1);
+	prepare(ring, len > RING_LINE - RING_WORD);
 	return 0;
 }
 
@@ -185,6 +194,7 @@ void ring_reader_init(struct ring_reader *ring, const uint8_t *cells, _Atomic ui
 	ring->cells = cells;
 	ring->consumed = consumed;
 	atomic_init(&ring->head, 0);
+	ring->next = 0;
 	ring->published = 0;
 }
 
@@ -214,32 +224,46 @@ static int skip_pad(struct ring_reader *ring)
 	return 0;
 }
 
-/* The header that begins with @word, which was copied already. */
-static int take_header(const struct ring_reader *ring, uint64_t word, struct ring_entry *entry,
-		       const uint8_t **payload)
+/* Of any but a short one, whose first word is in @entry already. */
+static int take_header(struct ring_reader *ring, struct ring_entry *entry, const uint8_t **payload)
 {
 	const uint8_t *at = cell_at(ring->cells, head_of(ring));
 
+	if (entry->kind <= RING_PAD || entry->kind >= RING_KINDS || entry->len > RING_MAX_PAYLOAD ||
+	    cells_for(entry) > RING_CELLS - (head_of(ring) & MASK))
+		return -EPROTO;
+	memcpy((uint8_t *)entry + RING_WORD, at + RING_WORD, RING_HEADER - RING_WORD);
+	*payload = at + RING_HEADER;
+	ring->next = head_of(ring) + cells_for(entry);
+	return 1;
+}
+
+static int take_short(struct ring_reader *ring, uint32_t header, const uint8_t **payload)
+{
+	*payload = cell_at(ring->cells, head_of(ring)) + header;
+	ring->next = head_of(ring) + 1;
+	return 1;
+}
+
+/* What begins with @word, which was copied already. */
+static int take(struct ring_reader *ring, uint64_t word, struct ring_entry *entry,
+		const uint8_t **payload)
+{
+	if (!is_marked(word)) {
+		*entry = (struct ring_entry){
+			.kind = RING_SEND, .flags = RING_LAST, .len = RING_LINE};
+		return take_short(ring, 0, payload);
+	}
 	*entry = (struct ring_entry){
 		.kind = (uint8_t)word,
 		.flags = (uint8_t)(word >> 8),
 		.len = (uint16_t)(word >> 16),
 	};
-	if (entry->kind <= RING_PAD || entry->kind >= RING_KINDS || entry->flags & ~RING_FLAGS ||
-	    entry->len > RING_MAX_PAYLOAD || cells_for(entry) > RING_CELLS - (head_of(ring) & MASK))
+	if (entry->flags & ~RING_FLAGS)
 		return -EPROTO;
-	if (header_of(entry) == RING_HEADER)
-		memcpy((uint8_t *)entry + RING_WORD, at + RING_WORD, RING_HEADER - RING_WORD);
-	*payload = at + header_of(entry);
-	return 1;
-}
-
-static int take_line(const struct ring_reader *ring, struct ring_entry *entry,
-		     const uint8_t **payload)
-{
-	*entry = (struct ring_entry){.kind = RING_SEND, .flags = RING_LAST, .len = RING_LINE};
-	*payload = cell_at(ring->cells, head_of(ring));
-	return 1;
+	return ring_is_short(entry->kind, entry->flags, entry->len)
+		       ? take_short(ring, RING_WORD, payload)
+		       : take_header(ring, entry, payload);
 }
 
 int ring_peek(struct ring_reader *ring, struct ring_entry *entry, const uint8_t **payload)
@@ -253,13 +277,12 @@ int ring_peek(struct ring_reader *ring, struct ring_entry *entry, const uint8_t 
 	}
 	if (word == NOTHING)
 		return 0;
-	return is_marked(word) ? take_header(ring, word, entry, payload)
-			       : take_line(ring, entry, payload);
+	return take(ring, word, entry, payload);
 }
 
-void ring_pop(struct ring_reader *ring, const struct ring_entry *entry)
+void ring_pop(struct ring_reader *ring)
 {
-	atomic_store_explicit(&ring->head, head_of(ring) + cells_for(entry), memory_order_relaxed);
+	atomic_store_explicit(&ring->head, ring->next, memory_order_relaxed);
 }
 
 bool ring_is_unpublished(const struct ring_reader *ring, uint32_t cells)

@@ -13,8 +13,8 @@
  * stores become visible in their order. So the writer takes the lines that a short entry will need
  * beforehand, when the entry before it has left.
  *
- * A header is the first word alone for a short Send. It has a mark; a Send of just one line whose
- * own first word has not travels without a header, as that line.
+ * A short Send has a cell, and the first word alone as its header. That word has a mark; a Send of
+ * just one line whose own first word has not travels without a header, as that line.
  *
  * Who writes which index: @tail is the writer's own and nowhere else, @head the reader's. The
  * reader publishes how far it is in *@consumed, now and then. Either checks what it reads of the
@@ -34,8 +34,10 @@
 #define RING_BYTES       (RING_CELL * RING_CELLS)
 #define RING_LINE        64u
 #define RING_HEADER      32u
-#define RING_WORD        8u /* of it, and for a short Send all of it */
+#define RING_FIRST       (RING_LINE - RING_HEADER) /* bytes of a payload in its first line */
+#define RING_WORD        8u                        /* of it, and for a short Send all of it */
 #define RING_MARK        0x9d3fa6c5u
+#define RING_SHORT       (RING_CELL - RING_WORD) /* bytes of a short Send at most */
 #define RING_MAX_PAYLOAD (64u * RING_CELL - RING_HEADER)
 
 enum ring_kind {
@@ -85,6 +87,13 @@ static inline uint64_t ring_first_word(uint8_t kind, uint8_t flags, uint16_t len
 	return (uint64_t)RING_MARK << 32 | (uint64_t)len << 16 | (uint64_t)flags << 8 | kind;
 }
 
+/* A Send, or a piece of one, of which there is nothing more to say than its length. */
+static inline bool ring_is_short(uint8_t kind, uint8_t flags, uint32_t len)
+{
+	return kind == RING_SEND && !(flags & (RING_INVALIDATE | RING_IMMEDIATE)) &&
+	       len <= RING_SHORT;
+}
+
 /* ---- the writer ---- */
 
 struct ring_writer {
@@ -100,23 +109,18 @@ void ring_clear(uint8_t *cells);
 
 void ring_writer_init(struct ring_writer *ring, uint8_t *cells, const _Atomic uint32_t *consumed);
 
+/* A short Send. 0; -EAGAIN: there is no room now; -EPROTO: the reader says that it has read what
+ * was not written. */
+int ring_put_short(struct ring_writer *ring, uint8_t flags, const void *bytes, uint32_t len);
+
 /*
- * Where the next entry's payload goes. 0; -EAGAIN: there is no room now; -EPROTO: the reader says
- * that it has read what was not written.
+ * Where the payload of the next entry goes, which is any other. Its first RING_FIRST bytes are best
+ * written last. As ring_put_short.
  */
 int ring_reserve(struct ring_writer *ring, const struct ring_entry *entry, uint8_t **payload);
 
-/* Bytes of its payload that are in the line that the reader polls: best written last. */
-uint32_t ring_first_bytes(const struct ring_entry *entry);
-
 /* The payload is in place: the entry that was reserved, as every one must, becomes visible. */
 void ring_commit(struct ring_writer *ring, const struct ring_entry *entry);
-
-/*
- * A Send of RING_LINE bytes, or the last so many of one, with nothing else to be said of it. As
- * ring_reserve; -EINVAL: it could be taken for a header, so it needs one.
- */
-int ring_put_line(struct ring_writer *ring, const void *line);
 
 /* Has the reader told of more room since we looked? */
 bool ring_has_moved(const struct ring_writer *ring);
@@ -130,6 +134,7 @@ struct ring_reader {
 	const uint8_t *cells;
 	_Atomic uint32_t *consumed;
 	_Atomic uint32_t head; /* atomic, because another thread may ask whether there is more */
+	uint32_t next;         /* behind the entry that was looked at */
 	uint32_t published;
 };
 
@@ -144,8 +149,8 @@ bool ring_is_empty(const struct ring_reader *ring);
  */
 int ring_peek(struct ring_reader *ring, struct ring_entry *entry, const uint8_t **payload);
 
-/* It has been dealt with. */
-void ring_pop(struct ring_reader *ring, const struct ring_entry *entry);
+/* What was looked at last has been dealt with. */
+void ring_pop(struct ring_reader *ring);
 
 /* Has so much been read since it was last published that the writer should know? */
 bool ring_is_unpublished(const struct ring_reader *ring, uint32_t cells);

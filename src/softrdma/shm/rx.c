@@ -407,7 +407,7 @@ static enum outcome step_ring(struct shm_conn *conn)
 	if (outcome == STARVED)
 		outcome = put_aside(conn, &entry, payload);
 	if (outcome == GO_ON)
-		ring_pop(&rx->ring, &entry);
+		ring_pop(&rx->ring);
 	return outcome;
 }
 

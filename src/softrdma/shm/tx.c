@@ -35,12 +35,11 @@ bool shm_tx_is_unfinished(const struct shm_conn *conn)
 /* ---- entries ---- */
 
 /* The peer rings when it has made room, if it sees the wish or we see the room. */
-static int wait_for_room(struct shm_conn *conn, const struct ring_entry *entry, uint8_t **payload)
+static void ask_for_room(struct shm_conn *conn)
 {
 	atomic_store(&conn->tx.waits, true);
 	atomic_store(&conn->own->wants_room, 1);
 	full_fence();
-	return ring_reserve(&conn->tx.ring, entry, payload);
 }
 
 static void stop_waiting(struct shm_conn *conn)
@@ -51,33 +50,40 @@ static void stop_waiting(struct shm_conn *conn)
 	atomic_store(&conn->own->wants_room, 0);
 }
 
-/* Whether it has left. */
-static bool put_line(struct shm_conn *conn, const struct ibv_sge *sge, unsigned num_sge,
-		     uint64_t offset)
+static void note_put(struct shm_conn *conn)
 {
-	uint8_t line[RING_LINE];
-
-	if (num_sge == 1)
-		return !ring_put_line(&conn->tx.ring, (const char *)(uintptr_t)sge->addr + offset);
-	rc_sge_gather(sge, num_sge, offset, line, sizeof(line));
-	return !ring_put_line(&conn->tx.ring, line);
+	stop_waiting(conn);
+	conn->tx.wrote = true;
 }
 
-static int put_entry(struct shm_conn *conn, const struct ring_entry *entry,
-		     const struct ibv_sge *sge, unsigned num_sge, uint64_t offset)
+static int put_short(struct shm_conn *conn, uint8_t flags, const struct ibv_sge *sge,
+		     unsigned num_sge, uint64_t offset, uint32_t len)
 {
-	uint32_t first = ring_first_bytes(entry);
-	uint8_t *payload;
-	int error = ring_reserve(&conn->tx.ring, entry, &payload);
+	uint8_t bytes[RING_SHORT];
 
-	if (error == -EAGAIN)
-		error = wait_for_room(conn, entry, &payload);
+	if (num_sge == 1)
+		return ring_put_short(&conn->tx.ring, flags,
+				      (const uint8_t *)(uintptr_t)sge->addr + offset, len);
+	rc_sge_gather(sge, num_sge, offset, bytes, len);
+	return ring_put_short(&conn->tx.ring, flags, bytes, len);
+}
+
+static int put(struct shm_conn *conn, const struct ring_entry *entry, const struct ibv_sge *sge,
+	       unsigned num_sge, uint64_t offset)
+{
+	uint8_t *payload;
+	int error;
+
+	if (ring_is_short(entry->kind, entry->flags, entry->len))
+		return put_short(conn, entry->flags, sge, num_sge, offset, entry->len);
+	error = ring_reserve(&conn->tx.ring, entry, &payload);
 	if (error)
 		return error;
-	if (entry->len > first)
-		rc_sge_gather(sge, num_sge, offset + first, payload + first, entry->len - first);
-	if (first)
-		rc_sge_gather(sge, num_sge, offset, payload, first);
+	if (entry->len > RING_FIRST)
+		rc_sge_gather(sge, num_sge, offset + RING_FIRST, payload + RING_FIRST,
+			      entry->len - RING_FIRST);
+	rc_sge_gather(sge, num_sge, offset, payload,
+		      entry->len < RING_FIRST ? entry->len : RING_FIRST);
 	ring_commit(&conn->tx.ring, entry);
 	return 0;
 }
@@ -85,18 +91,15 @@ static int put_entry(struct shm_conn *conn, const struct ring_entry *entry,
 int shm_tx_put(struct shm_conn *conn, const struct ring_entry *entry, const struct ibv_sge *sge,
 	       unsigned num_sge, uint64_t offset)
 {
-	bool is_line =
-		entry->kind == RING_SEND && entry->flags == RING_LAST && entry->len == RING_LINE;
-	int error;
+	int error = put(conn, entry, sge, num_sge, offset);
 
-	if (!is_line || !put_line(conn, sge, num_sge, offset)) {
-		error = put_entry(conn, entry, sge, num_sge, offset);
-		if (error)
-			return error;
+	if (error == -EAGAIN) {
+		ask_for_room(conn);
+		error = put(conn, entry, sge, num_sge, offset);
 	}
-	stop_waiting(conn);
-	conn->tx.wrote = true;
-	return 0;
+	if (!error)
+		note_put(conn);
+	return error;
 }
 
 /* ---- requests ---- */
@@ -190,15 +193,17 @@ bool shm_tx_send_now(struct shm_conn *conn, const struct ibv_sge *sge, unsigned 
 		     uint32_t length, bool solicited)
 {
 	const struct tx *tx = &conn->tx;
-	struct ring_entry entry = {
+	const struct ring_entry entry = {
 		.kind = RING_SEND,
 		.flags = RING_LAST | (solicited ? RING_SOLICITED : 0),
 		.len = length,
 	};
 
-	if (!tx->open || tx->refs_due || shm_answers_wait(tx) || length > RING_MAX_PAYLOAD)
+	if (!tx->open || tx->refs_due || shm_answers_wait(tx) || length > RING_MAX_PAYLOAD ||
+	    put(conn, &entry, sge, num_sge, 0))
 		return false;
-	return !shm_tx_put(conn, &entry, sge, num_sge, 0);
+	note_put(conn);
+	return true;
 }
 
 /*

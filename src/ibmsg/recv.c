@@ -169,6 +169,10 @@ void recv_deliver(struct conn *conn)
 
 static void add_arrival(struct conn *conn, struct block *block)
 {
+	if (list_is_empty(&conn->arrivals) && !block->parts) {
+		deliver(conn, block);
+		return;
+	}
 	block->ready = true;
 	list_add_tail(&conn->arrivals, &block->link);
 	recv_deliver(conn);

@@ -278,13 +278,12 @@ static void spend_credit(struct conn *conn, struct proto_message *message)
 		message->flags = PROTO_WANT_CREDIT;
 }
 
-/* The message is in a slot: its header goes in front of it. */
+/* The message is in a slot, and in no list: its header goes in front of it. */
 static void send_data(struct conn *conn, struct batch *batch, ibmsg_buffer *msg)
 {
 	struct proto_message data = {.type = PROTO_DATA};
 	uint8_t *header = (uint8_t *)msg->data - PROTO_HEADER_LEN;
 
-	list_del(&buffer_private(msg)->link);
 	list_add_tail(&conn->in_flight, &buffer_private(msg)->link);
 	spend_credit(conn, &data);
 	proto_put_message(header, &data);
@@ -366,17 +365,21 @@ static void send_next(struct conn *conn, struct batch *batch)
 	} else if (!buffer_private(msg)->block->slot) {
 		send_offer(conn, batch, msg);
 	} else if (!many_wait(conn) || !send_many(conn, batch)) {
+		list_del(&buffer_private(msg)->link);
 		send_data(conn, batch, msg);
 	}
+}
+
+static bool has_room(const struct conn *conn)
+{
+	return conn->data_credits && conn->sends < MAX_WINDOW && conn->num_offered < MAX_OFFERS;
 }
 
 static bool may_send_next(const struct conn *conn)
 {
 	if (list_is_empty(&conn->queue) || conn->doom)
 		return false;
-	if (conn->peer == PEER_ORIGINAL)
-		return !conn->sends;
-	return conn->data_credits && conn->sends < MAX_WINDOW && conn->num_offered < MAX_OFFERS;
+	return conn->peer == PEER_ORIGINAL ? !conn->sends : has_room(conn);
 }
 
 static void send_messages(struct conn *conn)
@@ -408,12 +411,12 @@ void send_pump(struct conn *conn)
 		send_end(conn);
 }
 
-/* The only one in the queue, if it is short and nothing stands in its way: as send_pump would. */
+/* The only one, if it is short and nothing stands in its way: as if it had been in the queue. */
 static bool send_alone(struct conn *conn, ibmsg_buffer *msg)
 {
 	struct batch batch;
 
-	if (!may_speak(conn) || !may_send_next(conn) || !buffer_private(msg)->block->slot ||
+	if (!may_speak(conn) || !has_room(conn) || !buffer_private(msg)->block->slot ||
 	    buffer_private(msg)->block->pool != conn->device->pool)
 		return false;
 	batch.count = 0;
@@ -430,12 +433,14 @@ int send_post(struct conn *conn, ibmsg_buffer *msg)
 	private->conn = conn;
 	msg->error = IBMSG_OK;
 	set_buffer_status(msg, IBMSG_WAITING);
+	if (is_first && send_alone(conn, msg))
+		return IBMSG_OK;
 	list_add_tail(&conn->queue, &private->link);
 	/* A lone message leaves at once; what a callback posts behind it leaves together, when the
 	 * callback has returned. */
 	if (!is_first && loop_is_dispatcher(conn->loop))
 		loop_due(conn);
-	else if (!is_first || !send_alone(conn, msg))
+	else
 		send_pump(conn);
 	return IBMSG_OK;
 }

@@ -173,6 +173,7 @@ struct rc_recv *rc_recv_begin(struct rc_qp *qp);
  * False: there is none, it was wrong when it was posted, or it is of an SRQ.
  */
 struct rc_recv_view {
+	uint64_t wr_id;
 	const struct ibv_sge *sge;
 	unsigned num_sge;
 	uint32_t length; /* room */
@@ -189,6 +190,12 @@ struct rc_arrival {
 	bool solicited;
 };
 void rc_recv_done(struct rc_qp *qp, struct rc_recv *recv, const struct rc_arrival *arrival);
+
+/*
+ * All of that at once, for a Send that is here as a whole. False, and nothing has happened: there
+ * is no receive that takes it without further ado.
+ */
+bool rc_recv_whole(struct rc_qp *qp, const void *bytes, uint32_t length, bool solicited);
 
 /*
  * What this thread completes in between bears one time stamp, that of the first: to look at the

@@ -118,9 +118,13 @@ static enum outcome take_send(struct shm_conn *conn, const struct ring_entry *en
 			      const uint8_t *payload)
 {
 	struct rx *rx = &conn->rx;
-	enum outcome outcome = begin_recv(conn, entry->len);
 	struct rc_arrival arrival;
+	enum outcome outcome;
 
+	if (!rx->recv && (entry->flags | RING_SOLICITED) == (RING_LAST | RING_SOLICITED) &&
+	    rc_recv_whole(conn_qp(conn), payload, entry->len, entry->flags & RING_SOLICITED))
+		return GO_ON;
+	outcome = begin_recv(conn, entry->len);
 	if (outcome != GO_ON)
 		return outcome;
 	rc_sge_scatter(rx->recv->sge, rx->recv->num_sge, rx->recv_done, payload, entry->len);

@@ -186,17 +186,21 @@ int post_enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr)
 	return error;
 }
 
-/* One Send that nothing is before may leave without being queued, for latency. */
+/* One Send that nothing is before may leave without being queued, for latency, if all is well. */
 static bool leaves_at_once(struct soft_qp *qp, const struct ibv_send_wr *wr, uint64_t *length)
 {
 	struct rc_qp *rc = &qp->rc;
 
 	if (wr->next || wr->opcode != IBV_WR_SEND || rc->sq.head != rc->sq.tail ||
 	    rc->state != IBV_QPS_RTS || !rc->transport || !rc->transport->send_now ||
-	    check_send(qp, wr, length) || *length > SOFT_MAX_MSG)
+	    (uint32_t)wr->num_sge > qp->cap.max_send_sge)
 		return false;
-	if (!(wr->send_flags & IBV_SEND_INLINE) &&
-	    !region_covers(&qp->send_region, qp->qp.pd, wr->sg_list, (unsigned)wr->num_sge, 0))
+	*length = total_length(wr->sg_list, wr->num_sge);
+	if (wr->send_flags & IBV_SEND_INLINE
+		    ? *length > qp->cap.max_inline_data
+		    : *length > SOFT_MAX_MSG ||
+			      !region_covers(&qp->send_region, qp->qp.pd, wr->sg_list,
+					     (unsigned)wr->num_sge, 0))
 		return false;
 	return rc->transport->send_now(rc, wr->sg_list, (unsigned)wr->num_sge, (uint32_t)*length,
 				       wr->send_flags & IBV_SEND_SOLICITED);
@@ -368,24 +372,49 @@ bool rc_recv_peek(const struct rc_qp *rc, unsigned ahead, struct rc_recv_view *v
 	return !qp->srq && !qp->recv_busy && recvq_peek(&qp->rq, ahead, view);
 }
 
-void rc_recv_done(struct rc_qp *rc, struct rc_recv *recv, const struct rc_arrival *arrival)
+static void complete_recv(struct soft_qp *qp, uint64_t wr_id, const struct rc_arrival *arrival)
 {
-	struct soft_qp *qp = to_qp(rc);
 	struct ibv_wc *at_hand = cq_at_hand(qp->recv_cq), queued;
 
 	*(at_hand ? at_hand : &queued) = (struct ibv_wc){
-		.wr_id = recv->wr_id,
+		.wr_id = wr_id,
 		.status = arrival->status,
 		.opcode = arrival->opcode,
 		.byte_len = arrival->length,
 		.imm_data = arrival->imm_or_key,
-		.qp_num = rc->qp_num,
+		.qp_num = qp->rc.qp_num,
 		.wc_flags = arrival->wc_flags,
 	};
-	qp->recv_busy = false;
 	if (!at_hand)
 		cq_push(qp->recv_cq, &queued, arrival->solicited);
 	cq_warm(qp->recv_cq, qp->recv_cq == qp->send_cq ? &qp->send_use : &qp->recv_use);
+}
+
+void rc_recv_done(struct rc_qp *rc, struct rc_recv *recv, const struct rc_arrival *arrival)
+{
+	struct soft_qp *qp = to_qp(rc);
+
+	qp->recv_busy = false;
+	complete_recv(qp, recv->wr_id, arrival);
+}
+
+bool rc_recv_whole(struct rc_qp *rc, const void *bytes, uint32_t length, bool solicited)
+{
+	const struct rc_arrival arrival = {
+		.status = IBV_WC_SUCCESS,
+		.opcode = IBV_WC_RECV,
+		.length = length,
+		.solicited = solicited,
+	};
+	struct soft_qp *qp = to_qp(rc);
+	struct rc_recv_view recv;
+
+	if (!rc_recv_peek(rc, 0, &recv) || length > recv.length)
+		return false;
+	qp->rq.head++;
+	rc_sge_scatter(recv.sge, recv.num_sge, 0, bytes, length);
+	complete_recv(qp, recv.wr_id, &arrival);
+	return true;
 }
 
 /* ---- flushing ---- */

@@ -81,6 +81,10 @@ bool recvq_peek(const struct recvq *queue, unsigned ahead, struct rc_recv_view *
 	if (ahead >= recvq_count(queue) || slot->status != IBV_WC_SUCCESS)
 		return false;
 	*view = (struct rc_recv_view){
-		.sge = slot->sge, .num_sge = slot->num_sge, .length = slot->length};
+		.wr_id = slot->wr_id,
+		.sge = slot->sge,
+		.num_sge = slot->num_sge,
+		.length = slot->length,
+	};
 	return true;
 }

@@ -228,6 +228,31 @@ static void send_end(struct conn *conn)
 
 /* ---- messages ---- */
 
+/* A Send of @len bytes in @block, which is also the carrier of a MANY. */
+static void make_wr(struct conn *conn, struct ibv_send_wr *wr, struct ibv_sge *sge,
+		    enum wr_kind kind, const struct block *block, void *from, size_t len)
+{
+	*sge = (struct ibv_sge){
+		.addr = (uintptr_t)from, .length = (uint32_t)len, .lkey = block->mr->lkey};
+	*wr = (struct ibv_send_wr){
+		.wr_id = wr_id(kind, NULL),
+		.opcode = IBV_WR_SEND,
+		.send_flags = IBV_SEND_SIGNALED |
+			      (len <= conn->inline_bytes ? (unsigned)IBV_SEND_INLINE : 0),
+		.sg_list = sge,
+		.num_sge = 1,
+	};
+	conn->sends++;
+}
+
+static void post_wrs(struct conn *conn, struct ibv_send_wr *wrs)
+{
+	int error = post_sends(conn->qp, wrs);
+
+	if (error)
+		post_failed(conn, error);
+}
+
 struct batch {
 	struct ibv_send_wr wrs[BATCH];
 	struct ibv_sge sges[BATCH];
@@ -236,36 +261,20 @@ struct batch {
 
 static void post_batch(struct conn *conn, struct batch *batch)
 {
-	int error;
-
 	if (!batch->count)
 		return;
-	batch->wrs[batch->count - 1].next = NULL;
-	error = post_sends(conn->qp, batch->wrs);
 	batch->count = 0;
-	if (error)
-		post_failed(conn, error);
+	post_wrs(conn, batch->wrs);
 }
 
-/* The bytes are in @block, which is also the carrier of a MANY. */
 static void add_to_batch(struct conn *conn, struct batch *batch, enum wr_kind kind,
 			 const struct block *block, void *from, size_t len)
 {
 	struct ibv_send_wr *wr = &batch->wrs[batch->count];
-	struct ibv_sge *sge = &batch->sges[batch->count];
 
-	*sge = (struct ibv_sge){
-		.addr = (uintptr_t)from, .length = (uint32_t)len, .lkey = block->mr->lkey};
-	*wr = (struct ibv_send_wr){
-		.wr_id = wr_id(kind, NULL),
-		.next = wr + 1,
-		.opcode = IBV_WR_SEND,
-		.send_flags = IBV_SEND_SIGNALED |
-			      (len <= conn->inline_bytes ? (unsigned)IBV_SEND_INLINE : 0),
-		.sg_list = sge,
-		.num_sge = 1,
-	};
-	conn->sends++;
+	make_wr(conn, wr, &batch->sges[batch->count], kind, block, from, len);
+	if (batch->count)
+		wr[-1].next = wr;
 	if (++batch->count == BATCH)
 		post_batch(conn, batch);
 }
@@ -278,8 +287,8 @@ static void spend_credit(struct conn *conn, struct proto_message *message)
 		message->flags = PROTO_WANT_CREDIT;
 }
 
-/* The message is in a slot, and in no list: its header goes in front of it. */
-static void send_data(struct conn *conn, struct batch *batch, ibmsg_buffer *msg)
+/* The message is in a slot, and in no list: its header goes in front of it. Returns the header. */
+static uint8_t *begin_data(struct conn *conn, ibmsg_buffer *msg)
 {
 	struct proto_message data = {.type = PROTO_DATA};
 	uint8_t *header = (uint8_t *)msg->data - PROTO_HEADER_LEN;
@@ -287,7 +296,13 @@ static void send_data(struct conn *conn, struct batch *batch, ibmsg_buffer *msg)
 	list_add_tail(&conn->in_flight, &buffer_private(msg)->link);
 	spend_credit(conn, &data);
 	proto_put_message(header, &data);
-	add_to_batch(conn, batch, WR_DATA, buffer_private(msg)->block, header,
+	return header;
+}
+
+static void send_data(struct conn *conn, struct batch *batch, ibmsg_buffer *msg)
+{
+	list_del(&buffer_private(msg)->link);
+	add_to_batch(conn, batch, WR_DATA, buffer_private(msg)->block, begin_data(conn, msg),
 		     PROTO_HEADER_LEN + msg->size);
 }
 
@@ -365,7 +380,6 @@ static void send_next(struct conn *conn, struct batch *batch)
 	} else if (!buffer_private(msg)->block->slot) {
 		send_offer(conn, batch, msg);
 	} else if (!many_wait(conn) || !send_many(conn, batch)) {
-		list_del(&buffer_private(msg)->link);
 		send_data(conn, batch, msg);
 	}
 }
@@ -414,14 +428,16 @@ void send_pump(struct conn *conn)
 /* The only one, if it is short and nothing stands in its way: as if it had been in the queue. */
 static bool send_alone(struct conn *conn, ibmsg_buffer *msg)
 {
-	struct batch batch;
+	const struct block *block = buffer_private(msg)->block;
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
 
-	if (!may_speak(conn) || !has_room(conn) || !buffer_private(msg)->block->slot ||
-	    buffer_private(msg)->block->pool != conn->device->pool)
+	if (!may_speak(conn) || !has_room(conn) || !block->slot ||
+	    block->pool != conn->device->pool)
 		return false;
-	batch.count = 0;
-	send_data(conn, &batch, msg);
-	post_batch(conn, &batch);
+	make_wr(conn, &wr, &sge, WR_DATA, block, begin_data(conn, msg),
+		PROTO_HEADER_LEN + msg->size);
+	post_wrs(conn, &wr);
 	return true;
 }
 

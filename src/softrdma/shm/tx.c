@@ -189,18 +189,25 @@ static enum step put_send_ref(struct shm_conn *conn, struct rc_send *send)
 	return outcome(conn, error);
 }
 
+/* A Send in one piece. */
+static int put_whole(struct shm_conn *conn, uint8_t flags, const struct ibv_sge *sge,
+		     unsigned num_sge, uint32_t length)
+{
+	const struct ring_entry entry = {.kind = RING_SEND, .flags = flags, .len = length};
+
+	return length <= RING_MAX_PAYLOAD ? put(conn, &entry, sge, num_sge, 0) : -EAGAIN;
+}
+
 bool shm_tx_send_now(struct shm_conn *conn, const struct ibv_sge *sge, unsigned num_sge,
 		     uint32_t length, bool solicited)
 {
 	const struct tx *tx = &conn->tx;
-	const struct ring_entry entry = {
-		.kind = RING_SEND,
-		.flags = RING_LAST | (solicited ? RING_SOLICITED : 0),
-		.len = length,
-	};
+	uint8_t flags = RING_LAST | (solicited ? RING_SOLICITED : 0);
 
-	if (!tx->open || tx->refs_due || shm_answers_wait(tx) || length > RING_MAX_PAYLOAD ||
-	    put(conn, &entry, sge, num_sge, 0))
+	if (!tx->open || tx->refs_due || shm_answers_wait(tx))
+		return false;
+	if (length <= RING_SHORT ? put_short(conn, flags, sge, num_sge, 0, length)
+				 : put_whole(conn, flags, sge, num_sge, length))
 		return false;
 	note_put(conn);
 	return true;

@@ -49,11 +49,9 @@ enum proto_peer proto_get_private(const void *data, size_t len, struct proto_pri
 
 size_t proto_put_message(uint8_t *out, const struct proto_message *in)
 {
-	out[0] = (uint8_t)in->type;
-	out[1] = in->flags;
-	put_be16(out + 2, in->data_credits);
-	put_be16(out + 4, in->control_credits);
-	put_be16(out + 6, 0);
+	put_be64(out, (uint64_t)in->type << 56 | (uint64_t)in->flags << 48 |
+			      (uint64_t)in->data_credits << 32 |
+			      (uint64_t)in->control_credits << 16);
 	if (in->type == PROTO_DONE) {
 		put_be32(out + 8, in->number);
 		put_be32(out + 12, in->status);

@@ -432,8 +432,7 @@ static bool send_alone(struct conn *conn, ibmsg_buffer *msg)
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
 
-	if (!may_speak(conn) || !has_room(conn) || !block->slot ||
-	    block->pool != conn->device->pool)
+	if (!may_speak(conn) || !has_room(conn) || !block->slot)
 		return false;
 	make_wr(conn, &wr, &sge, WR_DATA, block, begin_data(conn, msg),
 		PROTO_HEADER_LEN + msg->size);

@@ -344,12 +344,10 @@ static enum outcome take_result(struct shm_conn *conn, const struct ring_entry *
 	return GO_ON;
 }
 
-static enum outcome take(struct shm_conn *conn, const struct ring_entry *entry,
-			 const uint8_t *payload)
+static enum outcome take_other(struct shm_conn *conn, const struct ring_entry *entry,
+			       const uint8_t *payload)
 {
 	switch (entry->kind) {
-	case RING_SEND:
-		return take_send(conn, entry, payload);
 	case RING_SEND_REF:
 		return take_ref(conn, entry, payload);
 	case RING_REF_DONE:
@@ -369,6 +367,14 @@ static enum outcome take(struct shm_conn *conn, const struct ring_entry *entry,
 	default:
 		return fail(conn, TERM_RDMAP_OPCODE);
 	}
+}
+
+/* Mostly it is a Send. */
+static enum outcome take(struct shm_conn *conn, const struct ring_entry *entry,
+			 const uint8_t *payload)
+{
+	return entry->kind == RING_SEND ? take_send(conn, entry, payload)
+					: take_other(conn, entry, payload);
 }
 
 /* ---- in order ---- */

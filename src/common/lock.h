@@ -3,10 +3,9 @@
  * A lock that costs one atomic operation while nobody else wants it, and that says when somebody
  * does; and news, for which its holder may wait. All zero: free, and none.
  *
- * It is given back by a plain store, if nobody is seen to want it. Whoever begins to want it just
- * between the look and the store finds it free before it falls asleep; unless the holder is held up
- * right there, for longer than that takes. Nobody wakes it then, so no sleep is longer than
- * LOCK_NAP_NS.
+ * It is given back by a look whether somebody wants it and a plain store. Whoever begins to want it
+ * just between the two finds it free, as it looks for a while before it sleeps; unless the holder
+ * loses its core right there. Nobody wakes it then, so no sleep is longer than LOCK_NAP_NS.
  */
 #ifndef IBMSG_COMMON_LOCK_H
 #define IBMSG_COMMON_LOCK_H
@@ -20,7 +19,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "spin.h"
+
 #define LOCK_NAP_NS 1000000
+#define LOCK_LOOKS  100 /* before a sleep */
 
 enum lock_state { LOCK_FREE, LOCK_HELD, LOCK_WANTED /* held, and others wait */ };
 
@@ -28,13 +30,23 @@ struct lock {
 	unsigned state;
 };
 
+static inline bool lock_is_wanted(const struct lock *lock)
+{
+	return __atomic_load_n(&lock->state, __ATOMIC_RELAXED) == LOCK_WANTED;
+}
+
 static inline void lock_wait(struct lock *lock)
 {
 	const struct timespec nap = {.tv_nsec = LOCK_NAP_NS};
 	int saved = errno;
 
-	while (__atomic_exchange_n(&lock->state, LOCK_WANTED, __ATOMIC_ACQUIRE) != LOCK_FREE)
-		syscall(SYS_futex, &lock->state, FUTEX_WAIT_PRIVATE, LOCK_WANTED, &nap, NULL, 0);
+	while (__atomic_exchange_n(&lock->state, LOCK_WANTED, __ATOMIC_ACQUIRE) != LOCK_FREE) {
+		for (unsigned i = 0; i < LOCK_LOOKS && lock_is_wanted(lock); i++)
+			spin_pause();
+		if (lock_is_wanted(lock))
+			syscall(SYS_futex, &lock->state, FUTEX_WAIT_PRIVATE, LOCK_WANTED, &nap,
+				NULL, 0);
+	}
 	errno = saved;
 }
 
@@ -51,12 +63,6 @@ static inline void lock_take(struct lock *lock)
 {
 	if (!lock_try(lock))
 		lock_wait(lock);
-}
-
-/* For its holder. */
-static inline bool lock_is_wanted(const struct lock *lock)
-{
-	return __atomic_load_n(&lock->state, __ATOMIC_RELAXED) == LOCK_WANTED;
 }
 
 static inline void lock_give(struct lock *lock)

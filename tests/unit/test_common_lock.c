@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -58,6 +59,7 @@ static void *take_once(void *unused)
 /* As if the holder had looked before the other one said that it wants it. */
 static void test_one_whom_nobody_wakes_comes_back(void **state)
 {
+	const struct timespec long_enough = {.tv_nsec = 20000000};
 	pthread_t thread;
 
 	(void)state;
@@ -65,6 +67,7 @@ static void test_one_whom_nobody_wakes_comes_back(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, take_once, NULL), 0);
 	while (!lock_is_wanted(&shared.lock))
 		sched_yield();
+	nanosleep(&long_enough, NULL); /* to be asleep; if it is not, this tests nothing */
 	__atomic_store_n(&shared.lock.state, LOCK_FREE, __ATOMIC_RELEASE);
 	pthread_join(thread, NULL);
 }

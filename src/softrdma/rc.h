@@ -3,27 +3,36 @@
  * The reliable-connected service: the contract between the verbs objects (above) and a transport
  * (below), for both transports: iWARP over TCP, and shared memory.
  *
- * Locks     One lock per queue pair. Every operation of struct rc_transport and every service of
- *           verbs is called with it held. None of them blocks on a peer.
- * Requests  A send request is in the send queue, owned by the service, from ibv_post_send until
- *           rc_send_done; the memory it gathers from belongs to the transport in that time. One
- *           that leaves by send_now is never in it. Requests start in order; rc_send_done may be
- * called in any order; completions appear in posting order, exactly one per request (unless
- * unsignalled and successful). Receives  rc_recv_begin takes the next posted receive, of the queue
- * pair's queue or of the SRQ; the transport fills its pieces and gives it back with rc_recv_done.
- * One is in progress at a time. Keys      Local keys are checked when a request is posted, by
- * verbs; what is wrong there is in rc_send.status. Remote keys are checked by the owner of the
- * memory: the transport asks rc_region_get on the side where the memory lives, for every segment,
- * and holds the region only across one copy or system call that does not block. So ibv_dereg_mr,
- * which waits for holders, waits for copies and never for peers. Copies    The transport copies:
- * from the gathered memory into the socket or ring, from there into the receive or region. Verbs
- * copies inline data, once, when it is posted, unless it leaves at once. Wake-ups  The transport
- * never wakes a thread. rc_send_done and rc_recv_done put completions into CQs, which signal their
- * channels; rc_failed and rc_opened tell the owner of the connection. Whoever sleeps, sleeps in
- * progress/. Failure   Whoever finds the reason calls rc_failed once; it moves the queue pair to
- * the error state and flushes. The transport then tells the peer what it can and detaches
- *           (transport and conn become NULL). After rc_failed no request is touched. A connection
- *           may live on without its queue pair until the peer has seen its end.
+ * Locks: one per queue pair. Every operation of struct rc_transport and every service of verbs is
+ * called with it held. None of them blocks on a peer.
+ *
+ * Requests: a send request is in the send queue, owned by the service, from ibv_post_send until
+ * rc_send_done; the memory it gathers from belongs to the transport in that time. One that leaves
+ * by send_now is never in it. Requests start in order; rc_send_done may be called in any order;
+ * completions appear in posting order, exactly one per request (unless unsignalled and successful).
+ *
+ * Receives: rc_recv_begin takes the next posted receive, of the queue pair's queue or of the SRQ;
+ * the transport fills its pieces and gives it back with rc_recv_done. One is in progress at a time.
+ * A message that is there as a whole may go into its receive by rc_recv_whole.
+ *
+ * Keys: local keys are checked when a request is posted, by verbs; what is wrong there is in
+ * rc_send.status. Remote keys are checked by the owner of the memory: the transport asks
+ * rc_region_get on the side where the memory lives, for every segment, and holds the region only
+ * across one copy or system call that does not block. So ibv_dereg_mr, which waits for holders,
+ * waits for copies and never for peers.
+ *
+ * Copies: the transport copies, from the gathered memory into the socket or ring, from there into
+ * the receive or region. Verbs copies inline data, once, when it is posted, unless it leaves at
+ * once; and whole messages into their receives.
+ *
+ * Wake-ups: the transport never wakes a thread. rc_send_done and rc_recv_done put completions into
+ * CQs, which signal their channels; rc_failed and rc_opened tell the owner of the connection.
+ * Whoever sleeps, sleeps in progress/.
+ *
+ * Failure: whoever finds the reason calls rc_failed once; it moves the queue pair to the error
+ * state and flushes. The transport then tells the peer what it can and detaches (transport and conn
+ * become NULL). After rc_failed no request is touched. A connection may live on without its queue
+ * pair until the peer has seen its end.
  */
 #ifndef SOFTRDMA_RC_H
 #define SOFTRDMA_RC_H
@@ -39,6 +48,7 @@
 
 #define RC_MAX_SGE    16
 #define RC_MAX_INLINE 512
+#define RC_LOOKS      16 /* or so, in vain: at one queue pair, or at all together */
 
 struct rc_qp;
 
@@ -142,7 +152,8 @@ struct rc_transport {
 			 uint32_t length, bool solicited);
 	/*
 	 * Look for what arrived, so many times if a look is cheap and there is nothing, and go on
-	 * with what could not be sent; a bounded amount. Whether something was done.
+	 * with what could not be sent; a bounded amount. RC_LOOKS: the poller has nothing else to
+	 * look at. Whether something was done.
 	 */
 	bool (*drive)(struct rc_qp *qp, unsigned looks);
 	/* It will not be called again and again from now on: what arrives must be noticed. */

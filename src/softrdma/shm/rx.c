@@ -473,8 +473,8 @@ bool shm_rx_run(struct shm_conn *conn)
 static bool is_there(struct shm_conn *conn, unsigned looks)
 {
 	for (unsigned i = 0; i < looks; i++) {
-		if (i)
-			spin_pause();
+		if (i && looks == RC_LOOKS)
+			spin_pause(); /* else others wait for their turn */
 		if (!ring_is_empty(&conn->rx.ring) || shm_rx_is_unfinished(conn))
 			return !i;
 	}
@@ -498,9 +498,10 @@ bool shm_rx_poll(struct shm_conn *conn, unsigned looks)
 		return false;
 	/*
 	 * Somebody who looks again and again: from here the way to the next look is shorter. But a
-	 * connection that has been silent for a while may be one of many that are looked at.
+	 * connection that has been silent for a while may be one of many that are looked at, and
+	 * one that has to send has something better to do.
 	 */
-	if (rx->vain == PATIENCE)
+	if (rx->vain == PATIENCE || shm_tx_is_pending(conn))
 		looks = 1;
 	if (!is_there(conn, looks))
 		rx->ahead = 0;

@@ -447,7 +447,7 @@ static bool drive_hot(struct soft_cq *cq, unsigned *num)
 	if (!try_drive(cq))
 		return false; /* another poller of this CQ is at it */
 	*num = cq->num_hot;
-	looks = cq->num_hot > 1 ? CQ_LOOKS / cq->num_hot + 1 : CQ_LOOKS;
+	looks = cq->num_hot > 1 ? RC_LOOKS / cq->num_hot + 1 : RC_LOOKS;
 	for (unsigned left = cq->num_hot; left && hits < CQ_HITS && !has_found(cq); left--) {
 		unsigned slot = cq->next_hot < cq->num_hot ? cq->next_hot : 0;
 

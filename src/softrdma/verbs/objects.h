@@ -123,8 +123,7 @@ struct soft_channel {
  */
 #define CQ_HOT       32
 #define CQ_HOT_DEAR  4
-#define CQ_HITS      4  /* that did something, in one poll */
-#define CQ_LOOKS     16 /* or so, in vain: at one queue pair, or at all together */
+#define CQ_HITS      4 /* that did something, in one poll */
 /* Looks in vain after which a queue pair is not among them. */
 #define CQ_COLD_DEAR 64
 #define CQ_COLD      2048
@@ -239,6 +238,12 @@ int recvq_post(struct recvq *queue, struct ibv_pd *pd, const struct ibv_recv_wr 
 bool recvq_take(struct recvq *queue, struct rc_recv *out);
 /* See rc_recv_peek. */
 bool recvq_peek(const struct recvq *queue, unsigned ahead, struct rc_recv_view *view);
+
+/* The oldest one, as recvq_peek has shown it. */
+static inline void recvq_drop(struct recvq *queue)
+{
+	queue->head++;
+}
 
 static inline uint32_t recvq_count(const struct recvq *queue)
 {

@@ -18,7 +18,7 @@ import pairs
 from pairs import Failed
 
 WARM_UP = 10  # one in so many comes before the measured ones, as in bench.h
-IN_FLIGHT = 4 << 20  # bytes that a stream of ours has outstanding, or two messages; others send one buffer again and again
+IN_FLIGHT = 4 << 20  # bytes that a stream of ours has outstanding; UCX and bare TCP have one buffer
 LONG = 64 << 10  # bytes of a message
 FEW = 16  # messages in flight: what a stream of verbs posts
 LISTEN = "0A"  # the state of a socket in /proc/net/tcp

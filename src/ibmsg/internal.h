@@ -380,7 +380,7 @@ static inline void *wr_ptr(uint64_t id)
 	return (void *)(uintptr_t)(id & 0x00ffffffffffffff);
 }
 
-/* An error of the public enum. */
+/* @msg is of the connection's device. An error of the public enum. */
 int send_post(struct conn *conn, ibmsg_buffer *msg);
 /* Give the device all that may leave now. */
 void send_pump(struct conn *conn);

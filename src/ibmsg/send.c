@@ -228,8 +228,8 @@ static void send_end(struct conn *conn)
 
 /* ---- messages ---- */
 
-/* A Send of @len bytes in @block, which is also the carrier of a MANY. */
-static void make_wr(struct conn *conn, struct ibv_send_wr *wr, struct ibv_sge *sge,
+/* A Send of @len bytes in @block: a message, or the carrier of a MANY. */
+static void make_wr(const struct conn *conn, struct ibv_send_wr *wr, struct ibv_sge *sge,
 		    enum wr_kind kind, const struct block *block, void *from, size_t len)
 {
 	*sge = (struct ibv_sge){
@@ -242,7 +242,6 @@ static void make_wr(struct conn *conn, struct ibv_send_wr *wr, struct ibv_sge *s
 		.sg_list = sge,
 		.num_sge = 1,
 	};
-	conn->sends++;
 }
 
 static void post_wrs(struct conn *conn, struct ibv_send_wr *wrs)
@@ -272,6 +271,7 @@ static void add_to_batch(struct conn *conn, struct batch *batch, enum wr_kind ki
 {
 	struct ibv_send_wr *wr = &batch->wrs[batch->count];
 
+	conn->sends++;
 	make_wr(conn, wr, &batch->sges[batch->count], kind, block, from, len);
 	if (batch->count)
 		wr[-1].next = wr;
@@ -434,6 +434,7 @@ static bool send_alone(struct conn *conn, ibmsg_buffer *msg)
 
 	if (!may_speak(conn) || !has_room(conn) || !block->slot)
 		return false;
+	conn->sends++;
 	make_wr(conn, &wr, &sge, WR_DATA, block, begin_data(conn, msg),
 		PROTO_HEADER_LEN + msg->size);
 	post_wrs(conn, &wr);

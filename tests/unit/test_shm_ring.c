@@ -31,7 +31,7 @@ static int open_ring(void **state)
 static int put(uint32_t len, uint8_t value)
 {
 	const struct ring_entry entry = {.kind = RING_SEND, .flags = RING_LAST, .len = len};
-	uint8_t bytes[RING_SHORT], *payload;
+	uint8_t bytes[RING_SHORT] = {0}, *payload;
 	int error;
 
 	if (len <= RING_SHORT) {
@@ -199,7 +199,7 @@ static void test_ring_line_of_which_more_is_to_be_said_has_a_header(void **state
 	expect_none();
 }
 
-/* Every length, with bytes that differ: the copies overlap. */
+/* Every length, with bytes that differ, and nothing behind them. */
 static void test_ring_short_one_is_copied_whole(void **state)
 {
 	uint8_t bytes[RING_SHORT + 1];
@@ -221,6 +221,8 @@ static void test_ring_short_one_is_copied_whole(void **state)
 		ring_pop(&reader);
 		expect_none();
 	}
+	assert_int_equal(ring_put_short(&writer, RING_LAST, NULL, 0), 0);
+	expect(0, 0);
 }
 
 static void test_ring_full_has_no_room_for_a_line(void **state)

@@ -156,7 +156,7 @@ static void copy_short(uint8_t *payload, const uint8_t *bytes, uint32_t len)
 	if (len > first) {
 		memcpy(payload + first, bytes + first, len - first);
 		memcpy(payload, bytes, first);
-	} else {
+	} else if (len) { /* else there may be no bytes at all */
 		memcpy(payload, bytes, len);
 	}
 }

@@ -34,8 +34,8 @@
 #define RING_BYTES       (RING_CELL * RING_CELLS)
 #define RING_LINE        64u
 #define RING_HEADER      32u
-#define RING_FIRST       (RING_LINE - RING_HEADER) /* bytes of a payload in its first line */
 #define RING_WORD        8u                        /* of it, and for a short Send all of it */
+#define RING_FIRST       (RING_LINE - RING_HEADER) /* bytes of a payload in its first line */
 #define RING_MARK        0x9d3fa6c5u
 #define RING_SHORT       (RING_CELL - RING_WORD) /* bytes of a short Send at most */
 #define RING_MAX_PAYLOAD (64u * RING_CELL - RING_HEADER)

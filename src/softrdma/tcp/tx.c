@@ -409,9 +409,9 @@ bool tx_run(struct tcp_conn *conn)
 			handle_error(conn, (int)-sent);
 			return any;
 		}
+		any |= sent > 0;
 		if (tx->left)
 			break; /* the socket is full */
-		any = true;
 	}
 	/*
 	 * Left on until it is found in vain: a stream that fills the socket again and again costs

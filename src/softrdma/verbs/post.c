@@ -411,7 +411,7 @@ bool rc_recv_whole(struct rc_qp *rc, const void *bytes, uint32_t length, bool so
 
 	if (!rc_recv_peek(rc, 0, &recv) || length > recv.length)
 		return false;
-	qp->rq.head++;
+	recvq_drop(&qp->rq);
 	rc_sge_scatter(recv.sge, recv.num_sge, 0, bytes, length);
 	complete_recv(qp, recv.wr_id, &arrival);
 	return true;

@@ -15,6 +15,8 @@
 #include <unistd.h>
 
 #define MAX_FRAME 65536
+#define WAY_TRIES 500
+#define WAY_MS    10
 
 uint8_t near_mac[6], far_mac[6];
 static int far = -1;
@@ -153,18 +155,51 @@ static void make_network(void)
 		exit(2);
 }
 
+static int open_end(const char *name)
+{
+	struct sockaddr_ll address = {.sll_family = AF_PACKET,
+				      .sll_protocol = htons(ETH_P_ALL),
+				      .sll_ifindex = (int)if_nametoindex(name)};
+	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	return fd;
+}
+
+/* The kernel lets frames through some time after it has said that an interface is up. */
+static void wait_for_way(int from, int to, uint8_t mark)
+{
+	const uint8_t probe[60] = {[12] = 0x88, [13] = 0xb5, [14] = mark};
+	uint8_t got[60] = {0};
+
+	for (int i = 0; i < WAY_TRIES && memcmp(got, probe, sizeof(probe)); i++) {
+		struct pollfd pollfd = {.fd = to, .events = POLLIN};
+
+		if (send(from, probe, sizeof(probe), 0) < 0)
+			assert_int_equal(errno, ENOBUFS);
+		while (memcmp(got, probe, sizeof(probe)) && poll(&pollfd, 1, WAY_MS) > 0)
+			assert_true(recv(to, got, sizeof(got), MSG_DONTWAIT) > 0);
+	}
+	assert_memory_equal(got, probe, sizeof(probe));
+}
+
 int side_open(void **state)
 {
-	struct sockaddr_ll address = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL)};
+	uint8_t rest[60];
+	int near;
 
 	(void)state;
 	make_network();
-	far = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
-	assert_true(far >= 0);
+	far = open_end(FAR);
+	near = open_end(NEAR);
 	read_mac(far, NEAR, near_mac);
 	read_mac(far, FAR, far_mac);
-	address.sll_ifindex = (int)if_nametoindex(FAR);
-	assert_int_equal(bind(far, (struct sockaddr *)&address, sizeof(address)), 0);
+	wait_for_way(near, far, 1);
+	wait_for_way(far, near, 2);
+	close(near);
+	while (recv(far, rest, sizeof(rest), MSG_DONTWAIT) > 0)
+		continue;
 	return 0;
 }
 

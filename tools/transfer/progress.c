@@ -41,7 +41,7 @@ const char *progress_bytes(char out[PROGRESS_BYTES_TEXT], uint64_t bytes)
 		snprintf(out, PROGRESS_BYTES_TEXT, "%u B", (unsigned)bytes);
 		return out;
 	}
-	while (number >= 1023.95) {
+	while (number >= 999.95) { /* a fourth digit would cost the bar its place */
 		number /= 1024;
 		unit++;
 	}

@@ -5,15 +5,18 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdatomic.h>
 #include <stdint.h>
-#include <time.h>
+#include <stdio.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "lock.h"
 
-#define THREADS 4
-#define TURNS   20000
+#define THREADS    4
+#define TURNS      20000
+#define MOST_LOOKS 10000000
 
 static struct {
 	struct lock lock;
@@ -48,26 +51,42 @@ static void test_it_has_one_holder_at_a_time(void **state)
 	lock_give(&shared.lock);
 }
 
+static atomic_int taker; /* its number, for the kernel */
+
 static void *take_once(void *unused)
 {
 	(void)unused;
+	atomic_store(&taker, (int)gettid());
 	lock_take(&shared.lock);
 	lock_give(&shared.lock);
 	return NULL;
 }
 
+static bool is_asleep(void)
+{
+	char path[64], state = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", atomic_load(&taker));
+	file = fopen(path, "r");
+	assert_non_null(file);
+	assert_int_equal(fscanf(file, "%*d (%*[^)]) %c", &state), 1);
+	fclose(file);
+	return state == 'S';
+}
+
 /* As if the holder had looked before the other one said that it wants it. */
 static void test_one_whom_nobody_wakes_comes_back(void **state)
 {
-	const struct timespec long_enough = {.tv_nsec = 20000000};
 	pthread_t thread;
 
 	(void)state;
 	lock_take(&shared.lock);
 	assert_int_equal(pthread_create(&thread, NULL, take_once, NULL), 0);
-	while (!lock_is_wanted(&shared.lock))
+	for (unsigned i = 0; !lock_is_wanted(&shared.lock) || !is_asleep(); i++) {
+		assert_true(i < MOST_LOOKS);
 		sched_yield();
-	nanosleep(&long_enough, NULL); /* to be asleep; if it is not, this tests nothing */
+	}
 	__atomic_store_n(&shared.lock.state, LOCK_FREE, __ATOMIC_RELEASE);
 	pthread_join(thread, NULL);
 }

@@ -68,15 +68,13 @@ static int put_short(struct shm_conn *conn, uint8_t flags, const struct ibv_sge 
 	return ring_put_short(&conn->tx.ring, flags, bytes, len);
 }
 
-static int put(struct shm_conn *conn, const struct ring_entry *entry, const struct ibv_sge *sge,
-	       unsigned num_sge, uint64_t offset)
+/* Any other entry. */
+static int put_long(struct shm_conn *conn, const struct ring_entry *entry,
+		    const struct ibv_sge *sge, unsigned num_sge, uint64_t offset)
 {
 	uint8_t *payload;
-	int error;
+	int error = ring_reserve(&conn->tx.ring, entry, &payload);
 
-	if (ring_is_short(entry->kind, entry->flags, entry->len))
-		return put_short(conn, entry->flags, sge, num_sge, offset, entry->len);
-	error = ring_reserve(&conn->tx.ring, entry, &payload);
 	if (error)
 		return error;
 	if (entry->len > RING_FIRST)
@@ -86,6 +84,14 @@ static int put(struct shm_conn *conn, const struct ring_entry *entry, const stru
 		      entry->len < RING_FIRST ? entry->len : RING_FIRST);
 	ring_commit(&conn->tx.ring, entry);
 	return 0;
+}
+
+static int put(struct shm_conn *conn, const struct ring_entry *entry, const struct ibv_sge *sge,
+	       unsigned num_sge, uint64_t offset)
+{
+	return ring_is_short(entry->kind, entry->flags, entry->len)
+		       ? put_short(conn, entry->flags, sge, num_sge, offset, entry->len)
+		       : put_long(conn, entry, sge, num_sge, offset);
 }
 
 int shm_tx_put(struct shm_conn *conn, const struct ring_entry *entry, const struct ibv_sge *sge,
@@ -189,13 +195,13 @@ static enum step put_send_ref(struct shm_conn *conn, struct rc_send *send)
 	return outcome(conn, error);
 }
 
-/* A Send in one piece. */
+/* A Send that is not short, in one piece. */
 static int put_whole(struct shm_conn *conn, uint8_t flags, const struct ibv_sge *sge,
 		     unsigned num_sge, uint32_t length)
 {
 	const struct ring_entry entry = {.kind = RING_SEND, .flags = flags, .len = length};
 
-	return length <= RING_MAX_PAYLOAD ? put(conn, &entry, sge, num_sge, 0) : -EAGAIN;
+	return length <= RING_MAX_PAYLOAD ? put_long(conn, &entry, sge, num_sge, 0) : -EAGAIN;
 }
 
 bool shm_tx_send_now(struct shm_conn *conn, const struct ibv_sge *sge, unsigned num_sge,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What is written before is seen by others before what is read after. */
+/* What a thread sees of another's memory when it sees something of it in the shared one. */
 #ifndef SOFTRDMA_SHM_FENCE_H
 #define SOFTRDMA_SHM_FENCE_H
 
@@ -14,16 +14,46 @@
 #define FENCE_IS_WATCHED
 #endif
 
+#ifdef FENCE_IS_WATCHED
+
+/*
+ * Thread sanitizers know no fences, and take the two mappings of a ring within a process for two
+ * memories. So they are shown what has the same effect: one word, of all files.
+ */
+__attribute__((weak)) atomic_int fence_word;
+
 static inline void full_fence(void)
 {
-#ifdef FENCE_IS_WATCHED
-	/* Thread sanitizers know no fences, but what has the same effect here. */
-	static atomic_int word;
-
-	atomic_fetch_add(&word, 1);
-#else
-	atomic_thread_fence(memory_order_seq_cst);
-#endif
+	atomic_fetch_add(&fence_word, 1);
 }
+
+static inline void before_put(void)
+{
+	atomic_fetch_add_explicit(&fence_word, 1, memory_order_release);
+}
+
+static inline void after_peek(void)
+{
+	atomic_load_explicit(&fence_word, memory_order_acquire);
+}
+
+#else
+
+/* What is written before is seen by others before what is read after. */
+static inline void full_fence(void)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
+/* Who sees an entry of a ring also sees what its writer did before: the ring does that itself. */
+static inline void before_put(void)
+{
+}
+
+static inline void after_peek(void)
+{
+}
+
+#endif
 
 #endif

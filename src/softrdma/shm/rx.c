@@ -10,6 +10,7 @@
 #include "../../common/spin.h"
 #include "../fault.h"
 #include "conn.h"
+#include "fence.h"
 
 #define ENTRIES_AT_ONCE 16 /* then others have their turn */
 #define PATIENCE        64 /* polls in vain, then there are no further looks in each */
@@ -409,6 +410,7 @@ static enum outcome step_ring(struct shm_conn *conn)
 		return fail(conn, TERM_RDMAP_OPCODE);
 	if (!got)
 		return NOTHING;
+	after_peek();
 	if (list_is_empty(&rx->stash) || !takes_receive(&entry)) {
 		outcome = take(conn, &entry, payload);
 		if (outcome == STARVED)

@@ -61,6 +61,7 @@ static int put_short(struct shm_conn *conn, uint8_t flags, const struct ibv_sge 
 {
 	uint8_t bytes[RING_SHORT];
 
+	before_put();
 	if (num_sge == 1)
 		return ring_put_short(&conn->tx.ring, flags,
 				      (const uint8_t *)(uintptr_t)sge->addr + offset, len);
@@ -82,6 +83,7 @@ static int put_long(struct shm_conn *conn, const struct ring_entry *entry,
 			      entry->len - RING_FIRST);
 	rc_sge_gather(sge, num_sge, offset, payload,
 		      entry->len < RING_FIRST ? entry->len : RING_FIRST);
+	before_put();
 	ring_commit(&conn->tx.ring, entry);
 	return 0;
 }

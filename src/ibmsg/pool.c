@@ -233,19 +233,31 @@ struct block *pool_get(struct pool *pool, size_t size)
 	return block;
 }
 
-struct block *pool_get_arriving(struct pool *pool, size_t size, uint64_t most)
+/* The lock is held. */
+static struct block *get_arriving(struct pool *pool, size_t size, uint64_t most)
 {
-	struct block *block = NULL;
+	struct block *block;
+
+	if (pool->arriving > most || size > most - pool->arriving)
+		return NULL;
+	block = get(pool, size);
+	if (!block)
+		return NULL;
+	block->arriving = true;
+	pool->arriving += block->room;
+	return block;
+}
+
+unsigned pool_get_arriving(struct pool *pool, size_t size, uint64_t most, struct block **blocks,
+			   unsigned count)
+{
+	unsigned got = 0;
 
 	lock_take(&pool->lock);
-	if (pool->arriving <= most && size <= most - pool->arriving)
-		block = get(pool, size);
-	if (block) {
-		block->arriving = true;
-		pool->arriving += block->room;
-	}
+	while (got < count && (blocks[got] = get_arriving(pool, size, most)))
+		got++;
 	lock_give(&pool->lock);
-	return block;
+	return got;
 }
 
 void pool_starve(struct pool *pool)

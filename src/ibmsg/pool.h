@@ -73,9 +73,11 @@ void pool_put(struct pool *pool);
 /* The next block that is back is to be told of. */
 void pool_starve(struct pool *pool);
 
-/* NULL: no memory. For arriving messages the bytes out are at most @most. */
+/* NULL: no memory. */
 struct block *pool_get(struct pool *pool, size_t size);
-struct block *pool_get_arriving(struct pool *pool, size_t size, uint64_t most);
+/* @count for arriving messages, as long as the bytes out are at most @most. Returns how many. */
+unsigned pool_get_arriving(struct pool *pool, size_t size, uint64_t most, struct block **blocks,
+			   unsigned count);
 /* The message of @size bytes at @bytes in @carrier, with room for a header in front of it. NULL: no
  * memory. */
 struct block *block_part(struct block *carrier, uint8_t *bytes, size_t size);

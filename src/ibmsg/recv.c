@@ -28,39 +28,33 @@ static unsigned data_wanted(const struct conn *conn)
 /* Up to @count of them. Returns how many, or -errno. */
 static int post_receives(struct conn *conn, unsigned count, uint64_t most)
 {
+	struct block *blocks[BATCH];
 	struct ibv_recv_wr wrs[BATCH], *bad;
 	struct ibv_sge sges[BATCH];
-	unsigned n = 0;
 	int error;
 
-	if (count > BATCH)
-		count = BATCH;
-	for (; n < count; n++) {
-		struct block *block = pool_get_arriving(conn->device->pool, SLOT_BYTES, most);
-
-		if (!block)
-			break;
-		list_add_tail(&conn->receives, &block->link);
-		sges[n] = (struct ibv_sge){
-			.addr = (uintptr_t)(block_bytes(block) - PROTO_HEADER_LEN),
+	count = pool_get_arriving(conn->device->pool, SLOT_BYTES, most, blocks,
+				  count < BATCH ? count : BATCH);
+	if (!count)
+		return 0;
+	for (unsigned i = 0; i < count; i++) {
+		list_add_tail(&conn->receives, &blocks[i]->link);
+		sges[i] = (struct ibv_sge){
+			.addr = (uintptr_t)(block_bytes(blocks[i]) - PROTO_HEADER_LEN),
 			.length = RECV_BYTES,
-			.lkey = block->mr->lkey,
+			.lkey = blocks[i]->mr->lkey,
 		};
-		wrs[n] = (struct ibv_recv_wr){
-			.wr_id = wr_id(WR_RECV, block),
-			.next = &wrs[n + 1],
-			.sg_list = &sges[n],
+		wrs[i] = (struct ibv_recv_wr){
+			.wr_id = wr_id(WR_RECV, blocks[i]),
+			.next = i + 1 < count ? &wrs[i + 1] : NULL,
+			.sg_list = &sges[i],
 			.num_sge = 1,
 		};
-	}
-	if (!n)
-		return 0;
-	wrs[n - 1].next = NULL;
-	for (unsigned i = 0; i < n; i++)
 		log_debug("RECV: WRID 0x%llx", (unsigned long long)wrs[i].wr_id);
+	}
 	error = ibv_post_recv(conn->qp, wrs, &bad);
 	log_debug("Message receive posted");
-	return error ? -(error < 0 ? -error : error) : (int)n;
+	return error ? -(error < 0 ? -error : error) : (int)count;
 }
 
 /*
@@ -269,9 +263,8 @@ static struct block *room_for_offer(struct conn *conn, const struct proto_messag
 		return NULL;
 	*why = PROTO_NO_MEMORY;
 	/* What a slot could take comes in one all the same if it is short. */
-	block = pool_get_arriving(conn->device->pool, size > SLOT_BYTES ? size : SLOT_BYTES + 1,
-				  most_arriving(conn));
-	if (!block)
+	if (!pool_get_arriving(conn->device->pool, size > SLOT_BYTES ? size : SLOT_BYTES + 1,
+			       most_arriving(conn), &block, 1))
 		return NULL;
 	block->msg.size = size;
 	if (!conn->reads || block_register(block, block->room, access)) {

@@ -213,6 +213,11 @@ bool ring_is_empty(const struct ring_reader *ring)
 	return word_at_head(ring) == NOTHING;
 }
 
+void ring_fetch(const struct ring_reader *ring)
+{
+	__builtin_prefetch(cell_at(ring->cells, head_of(ring)) + RING_LINE);
+}
+
 /* At most one step to the start of the ring: a pad there would be a way to walk in circles. */
 static int skip_pad(struct ring_reader *ring)
 {

@@ -143,6 +143,9 @@ void ring_reader_init(struct ring_reader *ring, const uint8_t *cells, _Atomic ui
 /* Is there nothing, not even a pad? By any thread. */
 bool ring_is_empty(const struct ring_reader *ring);
 
+/* One is there and about to be taken: have its second line on the way here meanwhile. */
+void ring_fetch(const struct ring_reader *ring);
+
 /*
  * The next entry, copied once and checked as far as it can be without knowing what it is for; its
  * payload lies in the ring, where the peer can change it. 1; 0: there is none; -EPROTO.

@@ -477,7 +477,11 @@ static bool is_there(struct shm_conn *conn, unsigned looks)
 	for (unsigned i = 0; i < looks; i++) {
 		if (i && looks == RC_LOOKS)
 			spin_pause(); /* else others wait for their turn */
-		if (!ring_is_empty(&conn->rx.ring) || shm_rx_is_unfinished(conn))
+		if (!ring_is_empty(&conn->rx.ring)) {
+			ring_fetch(&conn->rx.ring);
+			return !i;
+		}
+		if (shm_rx_is_unfinished(conn))
 			return !i;
 	}
 	return false;

@@ -50,7 +50,9 @@ int recvq_post(struct recvq *queue, struct ibv_pd *pd, const struct ibv_recv_wr 
 	slot->status = IBV_WC_SUCCESS;
 	if (!region_covers(&queue->region, pd, wr->sg_list, slot->num_sge, IBV_ACCESS_LOCAL_WRITE))
 		slot->status = IBV_WC_LOC_PROT_ERR;
-	if (wr->num_sge)
+	if (wr->num_sge == 1) /* mostly */
+		slot->sge[0] = wr->sg_list[0];
+	else if (wr->num_sge)
 		memcpy(slot->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(*wr->sg_list));
 	queue->tail++;
 	return 0;

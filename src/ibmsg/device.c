@@ -228,10 +228,13 @@ void device_starve_all(struct loop *loop)
 
 uint64_t device_arriving_elsewhere(const struct device *device)
 {
+	const struct list *devices = &device->loop->devices;
 	uint64_t bytes = 0;
 	struct list *pos;
 
-	list_for_each (pos, &device->loop->devices) {
+	if (devices->next == devices->prev)
+		return 0; /* mostly it is the only one */
+	list_for_each (pos, devices) {
 		struct device *other = container_of(pos, struct device, link);
 
 		if (other == device)

@@ -265,27 +265,21 @@ static bool arm_all(struct loop *loop)
 
 /* ---- what is due ---- */
 
-/* Connections that are marked meanwhile have their turn too: those marked again, the next time. */
+/* Those that are due now: whoever is marked meanwhile has its turn the next time. */
 static bool attend(struct loop *loop)
 {
-	struct list now;
-	bool any = !list_is_empty(&loop->due);
+	struct list last;
 
-	if (!any)
+	if (list_is_empty(&loop->due))
 		return false;
-	list_init(&now);
-	while (!list_is_empty(&loop->due)) {
-		struct list *first = loop->due.next;
-
-		list_del(first);
-		list_add_tail(&now, first);
-	}
-	while (!list_is_empty(&now)) {
-		struct conn *conn = container_of(now.next, struct conn, due_link);
+	list_add_tail(&loop->due, &last);
+	while (loop->due.next != &last) {
+		struct conn *conn = list_first(&loop->due, struct conn, due_link);
 
 		list_del(&conn->due_link);
 		conn_attend(conn);
 	}
+	list_del(&last);
 	return true;
 }
 

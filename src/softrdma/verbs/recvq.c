@@ -33,27 +33,43 @@ static struct recv_slot *slot_at(const struct recvq *queue, uint32_t index)
 	return (struct recv_slot *)(queue->slots + (size_t)(index & queue->mask) * queue->stride);
 }
 
+/* Mostly there is one piece. */
+static void copy_pieces(struct ibv_sge *to, const struct ibv_sge *from, unsigned count)
+{
+	if (count == 1)
+		*to = *from;
+	else if (count)
+		memcpy(to, from, count * sizeof(*to));
+}
+
+static uint32_t total_length(const struct ibv_sge *sge, unsigned count)
+{
+	uint64_t length = 0;
+
+	if (count == 1)
+		return sge->length;
+	for (unsigned i = 0; i < count; i++)
+		length += sge[i].length;
+	return length > SOFT_MAX_MSG ? SOFT_MAX_MSG : (uint32_t)length;
+}
+
 int recvq_post(struct recvq *queue, struct ibv_pd *pd, const struct ibv_recv_wr *wr)
 {
 	struct recv_slot *slot = slot_at(queue, queue->tail);
-	uint64_t length = 0;
+	unsigned count = (unsigned)wr->num_sge;
 
-	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > queue->max_sge)
+	if (count > queue->max_sge)
 		return EINVAL;
 	if (recvq_count(queue) == queue->depth)
 		return ENOMEM;
-	for (int i = 0; i < wr->num_sge; i++)
-		length += wr->sg_list[i].length;
 	slot->wr_id = wr->wr_id;
-	slot->num_sge = (uint8_t)wr->num_sge;
-	slot->length = length > SOFT_MAX_MSG ? SOFT_MAX_MSG : (uint32_t)length;
-	slot->status = IBV_WC_SUCCESS;
-	if (!region_covers(&queue->region, pd, wr->sg_list, slot->num_sge, IBV_ACCESS_LOCAL_WRITE))
-		slot->status = IBV_WC_LOC_PROT_ERR;
-	if (wr->num_sge == 1) /* mostly */
-		slot->sge[0] = wr->sg_list[0];
-	else if (wr->num_sge)
-		memcpy(slot->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(*wr->sg_list));
+	slot->num_sge = (uint8_t)count;
+	slot->length = total_length(wr->sg_list, count);
+	slot->status =
+		region_covers(&queue->region, pd, wr->sg_list, count, IBV_ACCESS_LOCAL_WRITE)
+			? IBV_WC_SUCCESS
+			: IBV_WC_LOC_PROT_ERR;
+	copy_pieces(slot->sge, wr->sg_list, count);
 	queue->tail++;
 	return 0;
 }
@@ -69,10 +85,7 @@ bool recvq_take(struct recvq *queue, struct rc_recv *out)
 	out->length = slot->length;
 	out->status = slot->status;
 	out->num_sge = slot->num_sge;
-	if (slot->num_sge == 1) /* mostly */
-		out->sge[0] = slot->sge[0];
-	else
-		memcpy(out->sge, slot->sge, slot->num_sge * sizeof(*slot->sge));
+	copy_pieces(out->sge, slot->sge, slot->num_sge);
 	return true;
 }
 

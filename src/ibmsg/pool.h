@@ -75,7 +75,7 @@ void pool_starve(struct pool *pool);
 
 /* NULL: no memory. */
 struct block *pool_get(struct pool *pool, size_t size);
-/* @count for arriving messages, as long as the bytes out are at most @most. Returns how many. */
+/* Up to @count for arriving messages, while the bytes out are at most @most. Returns how many. */
 unsigned pool_get_arriving(struct pool *pool, size_t size, uint64_t most, struct block **blocks,
 			   unsigned count);
 /* The message of @size bytes at @bytes in @carrier, with room for a header in front of it. NULL: no

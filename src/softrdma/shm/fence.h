@@ -14,11 +14,17 @@
 #define FENCE_IS_WATCHED
 #endif
 
+/*
+ * full_fence: what is written before is seen by others before what is read after.
+ * before_put, after_peek: who sees an entry of a ring also sees what its writer did before. The
+ * ring does that itself.
+ */
 #ifdef FENCE_IS_WATCHED
 
 /*
  * Thread sanitizers know no fences, and take the two mappings of a ring within a process for two
- * memories. So they are shown what has the same effect: one word, of all files.
+ * memories. So they are shown what has the same effect: one word, of all files and of all
+ * connections, between which they see less for it.
  */
 __attribute__((weak)) atomic_int fence_word;
 
@@ -39,13 +45,11 @@ static inline void after_peek(void)
 
 #else
 
-/* What is written before is seen by others before what is read after. */
 static inline void full_fence(void)
 {
 	atomic_thread_fence(memory_order_seq_cst);
 }
 
-/* Who sees an entry of a ring also sees what its writer did before: the ring does that itself. */
 static inline void before_put(void)
 {
 }

@@ -6,12 +6,16 @@
 #include <string.h>
 
 #include "../wire/crc32c.h"
+#include "near.h"
 
 #define STAGE_SIZE     4096
 #define STAGE_SIZE_CRC (72 << 10)  /* all is copied: the CRC is of the very bytes that leave */
 #define COPY_MAX       512         /* payloads up to this are copied rather than gathered */
-#define BURST_BYTES    (768 << 10) /* fewer and longer calls cost the kernel less */
+#define BURST_BYTES    (896 << 10) /* fewer and longer calls cost the kernel less */
 #define HEADER_ROOM    (FPDU_LENGTH_LEN + DDP_MAX_HEADER + 3 + FPDU_CRC_LEN)
+
+_Static_assert(BURST_BYTES + FPDU_MAX_ULPDU < 2 * NEAR_QUEUE_BYTES,
+	       "one fits a queue that is kept short");
 
 int burst_init(struct tcp_conn *conn)
 {

@@ -17,6 +17,7 @@
 #include "../../common/log.h"
 #include "conn.h"
 #include "held.h"
+#include "near.h"
 
 /*
  * siw's receive side is not in place yet when its reply arrives, and what comes before it is lies
@@ -408,6 +409,7 @@ int tcp_attach(struct rc_qp *qp, int fd, const struct mpa_agreed *agreed, bool i
 	progress_timer_init(&conn->linger_timer, PROGRESS_DATA, linger_expired);
 	name_conn(conn);
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	near_shorten_queue(fd);
 	rx_init(conn);
 	error = tx_init(conn);
 	if (!error)

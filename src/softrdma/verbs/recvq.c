@@ -42,6 +42,8 @@ static void copy_pieces(struct ibv_sge *to, const struct ibv_sge *from, unsigned
 		memcpy(to, from, count * sizeof(*to));
 }
 
+_Static_assert(SOFT_MAX_MSG == UINT32_MAX, "the length of a piece is never too long");
+
 static uint32_t total_length(const struct ibv_sge *sge, unsigned count)
 {
 	uint64_t length = 0;
@@ -65,10 +67,9 @@ int recvq_post(struct recvq *queue, struct ibv_pd *pd, const struct ibv_recv_wr 
 	slot->wr_id = wr->wr_id;
 	slot->num_sge = (uint8_t)count;
 	slot->length = total_length(wr->sg_list, count);
-	slot->status =
-		region_covers(&queue->region, pd, wr->sg_list, count, IBV_ACCESS_LOCAL_WRITE)
-			? IBV_WC_SUCCESS
-			: IBV_WC_LOC_PROT_ERR;
+	slot->status = region_covers(&queue->region, pd, wr->sg_list, count, IBV_ACCESS_LOCAL_WRITE)
+			       ? IBV_WC_SUCCESS
+			       : IBV_WC_LOC_PROT_ERR;
 	copy_pieces(slot->sge, wr->sg_list, count);
 	queue->tail++;
 	return 0;

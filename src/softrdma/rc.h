@@ -215,6 +215,18 @@ bool rc_recv_whole(struct rc_qp *qp, const void *bytes, uint32_t length, bool so
 void rc_begin_batch(void);
 void rc_end_batch(void);
 
+/* Bytes of all pieces together. */
+static inline uint64_t rc_sge_length(const struct ibv_sge *sge, unsigned num_sge)
+{
+	uint64_t length = 0;
+
+	if (num_sge == 1) /* mostly */
+		return sge->length;
+	for (unsigned i = 0; i < num_sge; i++)
+		length += sge[i].length;
+	return length;
+}
+
 /*
  * Pieces of @sge from @offset on, at most @len bytes, into @iov; returns their number (at most
  * @max), bytes in *@bytes.

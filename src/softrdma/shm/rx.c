@@ -139,18 +139,14 @@ static enum outcome take_send(struct shm_conn *conn, const struct ring_entry *en
 /* Where the peer has it; copied before it is checked. */
 static bool parse_ref(const struct ring_entry *entry, const uint8_t *payload, struct ref *ref)
 {
-	uint64_t length = 0;
-
 	if (entry->len % sizeof(*ref->sge) || entry->len > sizeof(ref->sge) ||
 	    entry->arg > UINT32_MAX || !entry->arg)
 		return false;
 	ref->num_sge = entry->len / (unsigned)sizeof(*ref->sge);
 	memcpy(ref->sge, payload, entry->len);
-	for (unsigned i = 0; i < ref->num_sge; i++)
-		length += ref->sge[i].length;
 	ref->length = (uint32_t)entry->arg;
 	ref->done = 0;
-	return length == entry->arg;
+	return rc_sge_length(ref->sge, ref->num_sge) == entry->arg;
 }
 
 static enum outcome go_on_fetching(struct shm_conn *conn)

@@ -42,15 +42,6 @@ static const struct opcode_rule *rule_of(unsigned opcode)
 	return &opcode_rules[opcode];
 }
 
-static uint64_t total_length(const struct ibv_sge *sge, int num_sge)
-{
-	uint64_t total = 0;
-
-	for (int i = 0; i < num_sge; i++)
-		total += sge[i].length;
-	return total;
-}
-
 /* In strict mode, as hardware: a read goes into one piece, whose key grants remote writes. */
 static bool may_read_strictly(struct soft_qp *qp, const struct rc_send *send)
 {
@@ -85,7 +76,7 @@ static int check_send(const struct soft_qp *qp, const struct ibv_send_wr *wr, ui
 		return EOPNOTSUPP;
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->cap.max_send_sge)
 		return EINVAL;
-	*length = total_length(wr->sg_list, wr->num_sge);
+	*length = rc_sge_length(wr->sg_list, (unsigned)wr->num_sge);
 	if ((wr->send_flags & IBV_SEND_INLINE) &&
 	    (rc_is_answered(wr->opcode) || *length > qp->cap.max_inline_data))
 		return EINVAL;
@@ -195,7 +186,7 @@ static bool leaves_at_once(struct soft_qp *qp, const struct ibv_send_wr *wr, uin
 	    rc->state != IBV_QPS_RTS || !rc->transport || !rc->transport->send_now ||
 	    (uint32_t)wr->num_sge > qp->cap.max_send_sge)
 		return false;
-	*length = total_length(wr->sg_list, wr->num_sge);
+	*length = rc_sge_length(wr->sg_list, (unsigned)wr->num_sge);
 	if (wr->send_flags & IBV_SEND_INLINE
 		    ? *length > qp->cap.max_inline_data
 		    : *length > SOFT_MAX_MSG ||

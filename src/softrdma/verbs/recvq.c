@@ -42,23 +42,11 @@ static void copy_pieces(struct ibv_sge *to, const struct ibv_sge *from, unsigned
 		memcpy(to, from, count * sizeof(*to));
 }
 
-_Static_assert(SOFT_MAX_MSG == UINT32_MAX, "the length of a piece is never too long");
-
-static uint32_t total_length(const struct ibv_sge *sge, unsigned count)
-{
-	uint64_t length = 0;
-
-	if (count == 1)
-		return sge->length;
-	for (unsigned i = 0; i < count; i++)
-		length += sge[i].length;
-	return length > SOFT_MAX_MSG ? SOFT_MAX_MSG : (uint32_t)length;
-}
-
 int recvq_post(struct recvq *queue, struct ibv_pd *pd, const struct ibv_recv_wr *wr)
 {
 	struct recv_slot *slot = slot_at(queue, queue->tail);
 	unsigned count = (unsigned)wr->num_sge;
+	uint64_t length;
 
 	if (count > queue->max_sge)
 		return EINVAL;
@@ -66,7 +54,8 @@ int recvq_post(struct recvq *queue, struct ibv_pd *pd, const struct ibv_recv_wr 
 		return ENOMEM;
 	slot->wr_id = wr->wr_id;
 	slot->num_sge = (uint8_t)count;
-	slot->length = total_length(wr->sg_list, count);
+	length = rc_sge_length(wr->sg_list, count);
+	slot->length = length > SOFT_MAX_MSG ? SOFT_MAX_MSG : (uint32_t)length;
 	slot->status = region_covers(&queue->region, pd, wr->sg_list, count, IBV_ACCESS_LOCAL_WRITE)
 			       ? IBV_WC_SUCCESS
 			       : IBV_WC_LOC_PROT_ERR;

@@ -376,6 +376,27 @@ static void test_request_that_does_not_come_in_time_is_cut_off(void **state)
 	house_check();
 }
 
+/* ---- afterwards ---- */
+
+/* Unless the kernel does not allow as much. */
+static void test_connection_within_the_host_has_a_short_queue(void **state)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), half = MIB / 2, allowed = 0;
+	socklen_t len = sizeof(allowed);
+	struct scene scene;
+
+	(void)state;
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &half, sizeof(half)), 0);
+	assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &allowed, &len), 0);
+	close(fd);
+	scene_open(&scene, NULL);
+	if (allowed == MIB)
+		assert_int_equal(scene_send_queue(&scene), MIB);
+	else
+		assert_int_not_equal(scene_send_queue(&scene), allowed);
+	scene_close(&scene);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -397,6 +418,7 @@ int main(void)
 		cmocka_unit_test(test_opening_that_was_not_agreed_is_refused),
 		cmocka_unit_test(test_end_before_the_opening_is_an_error),
 		cmocka_unit_test(test_request_that_does_not_come_in_time_is_cut_off),
+		cmocka_unit_test(test_connection_within_the_host_has_a_short_queue),
 	};
 
 	return cmocka_run_group_tests_name("handshake", tests, house_open, house_close);

@@ -340,6 +340,16 @@ static int other_end(const struct stranger *stranger)
 	return -1;
 }
 
+int scene_send_queue(const struct scene *scene)
+{
+	int bytes = 0;
+	socklen_t len = sizeof(bytes);
+
+	assert_int_equal(
+		getsockopt(other_end(&scene->stranger), SOL_SOCKET, SO_SNDBUF, &bytes, &len), 0);
+	return bytes;
+}
+
 void scene_shrink_buffers(struct scene *scene)
 {
 	const int small = 64 << 10;

@@ -75,6 +75,8 @@ void scene_expect_disconnected(struct scene *scene);
 void scene_expect_terminate(struct scene *scene, uint16_t code);
 /* The stranger may still talk: a Send is received and one of ours arrives. */
 void scene_expect_alive(struct scene *scene);
+/* Bytes that the socket of the side takes to send. */
+int scene_send_queue(const struct scene *scene);
 /* The connection's sockets hold little: what the stranger does not read stays with the side. */
 void scene_shrink_buffers(struct scene *scene);
 bool scene_is_untouched(const struct scene *scene);

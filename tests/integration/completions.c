@@ -193,6 +193,66 @@ static void test_ping_pong_between_sleepers_loses_no_wakeup(void **state)
 
 /* ---- the end of a CQ ---- */
 
+/* A peer process that connects and is silent from then on. */
+static void run_silent(uint16_t port)
+{
+	struct side side = {0};
+
+	side_resolve(&side, port);
+	side_equip(&side, &defaults);
+	side_connect(&side, &defaults);
+	side_await_established(&side);
+	for (;;)
+		pause();
+}
+
+static const struct peer_role roles[] = {{"silent", run_silent}};
+
+/* A program's first call after the connection is up: post, then sleep for the completion. */
+static void *post_and_sleep(void *arg)
+{
+	const struct request write = {
+		.opcode = IBV_WR_RDMA_WRITE, .id = 1, .len = 8, .flags = IBV_SEND_SIGNALED};
+	struct side *side = arg;
+	struct ibv_cq *cq;
+	void *context;
+
+	if (side_try(side, &write) || ibv_get_cq_event(side->comp, &cq, &context))
+		return side;
+	ibv_ack_cq_events(cq, 1);
+	return NULL;
+}
+
+static void join_in_time(pthread_t thread, void *expected);
+
+/* Nothing else happens on the machine's other sockets that could wake the sleeper by chance. */
+static void test_first_request_on_a_cq_never_polled_wakes_its_sleeper(void **state)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_id *listener;
+	struct sockaddr_storage at;
+
+	(void)state;
+	test_address(&at, 0);
+	listener = listen_at(channel, &at, 4);
+	for (unsigned i = 0; i < 20; i++) {
+		pid_t peer = peer_start("silent", rdma_get_src_port(listener));
+		struct side side = {0};
+		pthread_t thread;
+
+		side_accept(&side, channel, &defaults);
+		cm_expect(side.channel, RDMA_CM_EVENT_ESTABLISHED);
+		assert_int_equal(ibv_req_notify_cq(side.send_cq, 0), 0);
+		assert_int_equal(pthread_create(&thread, NULL, post_and_sleep, &side), 0);
+		join_in_time(thread, NULL);
+		cq_expect(side.send_cq, 1, IBV_WC_SUCCESS);
+		peer_kill(peer);
+		side_close(&side);
+	}
+	rdma_destroy_id(listener);
+	rdma_destroy_event_channel(channel);
+}
+
 static void test_destroy_cq_in_use_is_refused(void **state)
 {
 	struct pair pair;
@@ -555,7 +615,7 @@ static void test_async_events_of_a_destroyed_qp_vanish(void **state)
 	assert_false(fd_is_readable(verbs->async_fd, 0));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cq_armed_gives_one_event_for_many_completions),
@@ -565,6 +625,7 @@ int main(void)
 		cmocka_unit_test(test_cq_armed_for_all_stays_so),
 		cmocka_unit_test(test_channel_of_two_cqs_names_the_right_one),
 		cmocka_unit_test(test_ping_pong_between_sleepers_loses_no_wakeup),
+		cmocka_unit_test(test_first_request_on_a_cq_never_polled_wakes_its_sleeper),
 		cmocka_unit_test(test_destroy_cq_in_use_is_refused),
 		cmocka_unit_test(test_destroy_cq_waits_for_acks),
 		cmocka_unit_test(test_destroy_cq_takes_its_queued_event_along),
@@ -581,5 +642,6 @@ int main(void)
 		cmocka_unit_test(test_async_events_of_a_destroyed_qp_vanish),
 	};
 
+	peer_main(argc, argv, roles, ARRAY_SIZE(roles));
 	return cmocka_run_group_tests_name("completions", tests, NULL, NULL);
 }

@@ -411,14 +411,15 @@ int progress_wait(int fd, int timeout_ms, const atomic_uint *events)
 		{.fd = fd, .events = POLLIN},
 		{.fd = sources_fd(PROGRESS_DATA), .events = POLLIN},
 	};
-	int result = -EINTR, cancel_state;
+	int result = 0, cancel_state;
 
 	/* Only while it sleeps may this thread be cancelled: elsewhere it holds locks. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
 	atomic_fetch_add(&progress.waiters, 1);
 	pthread_cleanup_push(leave_wait, NULL);
 	relieve_thread();
-	for (;;) {
+	/* relieve_thread may have made the event already: such an event has no descriptor. */
+	while (!atomic_load(events)) {
 		int count, error;
 
 		pthread_setcancelstate(cancel_state, NULL);
@@ -431,10 +432,8 @@ int progress_wait(int fd, int timeout_ms, const atomic_uint *events)
 		}
 		if (fds[1].revents)
 			dispatch_data();
-		if (fds[0].revents || atomic_load(events)) {
-			result = 0;
+		if (fds[0].revents)
 			break;
-		}
 	}
 	pthread_cleanup_pop(1);
 	pthread_setcancelstate(cancel_state, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Queue pairs: their life, their states, and their connection. */
 #include <errno.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -230,6 +231,7 @@ struct ibv_qp *soft_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *at
 	qp->send_cq = container_of(attr->send_cq, struct soft_cq, cq);
 	qp->recv_cq = container_of(attr->recv_cq, struct soft_cq, cq);
 	qp->srq = attr->srq ? container_of(attr->srq, struct soft_srq, srq) : NULL;
+	qp->sent_at = UINT_MAX; /* no poll was before the first request, so it leaves at once */
 	atomic_init(&qp->refs, 1);
 	list_init(&qp->link);
 	list_init(&qp->srq_waiting);

@@ -2,6 +2,8 @@
 /* One-sided transfers: sizes, pieces, limits on reads, fences. */
 #include "pair.h"
 
+#include <pthread.h>
+
 static const uint32_t sizes[] = {0,    1,     3,     511,   513,     2048,         4096,
 				 4097, 64754, 65535, 65536, 1 << 20, (3 << 20) + 5};
 
@@ -232,6 +234,71 @@ static void test_reads_in_both_directions_beyond_the_depth_complete(void **state
 	pair_close(&pair);
 }
 
+/* ---- Writes beside Reads ---- */
+
+#define WRITES       64
+#define READS        4
+#define LONG_READ    (4 * MIB)
+#define SHORT_WRITE  (4 * KIB)
+#define MIXED_ROUNDS 100
+
+static void post_many(struct side *side, enum ibv_wr_opcode opcode, unsigned count, uint32_t len)
+{
+	for (unsigned i = 0; i < count; i++)
+		side_post(side, &(struct request){.opcode = opcode,
+						  .id = i,
+						  .at = LONG_READ,
+						  .len = len,
+						  .flags = IBV_SEND_SIGNALED});
+}
+
+static void *read_again_and_again(void *arg)
+{
+	struct side *side = arg;
+
+	for (unsigned round = 0; round < MIXED_ROUNDS; round++) {
+		post_many(side, IBV_WR_RDMA_READ, READS, LONG_READ);
+		for (unsigned i = 0; i < READS; i++) {
+			struct ibv_wc wc;
+
+			if (!cq_poll(side->send_cq, &wc, WAIT_MS) || wc.status)
+				return side;
+		}
+	}
+	return NULL;
+}
+
+/*
+ * The server answers long reads while it sends short writes: neither message may begin inside the
+ * other.
+ */
+static void test_writes_beside_the_answers_to_reads_stay_whole(void **state)
+{
+	struct pair_options options = {.bytes = 2 * LONG_READ, .depth = WRITES};
+	struct pair pair;
+	pthread_t reader;
+	void *failed;
+
+	(void)state;
+	pair_open(&pair, &options);
+	fill(pair.server.buf, pair.server.size, 5);
+	pthread_create(&reader, NULL, read_again_and_again, &pair.client);
+	for (unsigned round = 0; round < MIXED_ROUNDS; round++) {
+		post_many(&pair.server, IBV_WR_RDMA_WRITE, WRITES, SHORT_WRITE);
+		for (unsigned i = 0; i < WRITES; i++)
+			cq_expect(pair.server.send_cq, i, IBV_WC_SUCCESS);
+	}
+	pthread_join(reader, &failed);
+	assert_null(failed);
+	/* A message behind the writes proves that they are there. */
+	side_recv(&pair.client, 1, 0, 0);
+	side_send(&pair.server, 1, 0, 0);
+	cq_expect(pair.client.recv_cq, 1, IBV_WC_SUCCESS);
+	assert_memory_equal(pair.client.buf, pair.server.buf + LONG_READ, SHORT_WRITE);
+	assert_memory_equal(pair.client.buf + LONG_READ, pair.server.buf, LONG_READ);
+	pair_close(&pair);
+}
+
 /* ---- a queue that is always full ---- */
 
 #define SMALL_DEPTH 2
@@ -356,6 +423,7 @@ int main(void)
 		cmocka_unit_test(test_write_gathers_and_read_scatters_pieces),
 		cmocka_unit_test(test_reads_beyond_the_agreed_depth_wait_and_complete),
 		cmocka_unit_test(test_reads_in_both_directions_beyond_the_depth_complete),
+		cmocka_unit_test(test_writes_beside_the_answers_to_reads_stay_whole),
 		cmocka_unit_test(test_small_full_queue_completes_all_in_order),
 		cmocka_unit_test(test_send_with_fence_waits_for_the_read_before_it),
 		cmocka_unit_test(test_send_behind_writes_proves_their_arrival),

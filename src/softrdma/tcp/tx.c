@@ -202,13 +202,18 @@ static void build_from_queue(struct tcp_conn *conn)
 
 	while (sq->next != sq->tail) {
 		struct rc_send *send = rc_send_at(sq, sq->next);
+		size_t before = conn->tx.left;
 		bool whole;
 
 		if (send->state == RC_SEND_POSTED && !may_begin(conn, send))
 			return;
 		whole = rc_is_answered(send->opcode) ? add_request(conn, send)
 						     : add_message(conn, send);
-		if (whole || conn->tx.phase != TX_HEAD)
+		/*
+		 * A request has begun when something of it is in a burst. Until then answers may
+		 * begin before it, so may_begin must be asked again.
+		 */
+		if (conn->tx.left != before)
 			send->state = RC_SEND_BEGUN;
 		if (!whole)
 			return;

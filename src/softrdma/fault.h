@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the peer is told of a fault that its request met, on either transport. */
+/* What the peer is told of a fault that its request met. */
 #ifndef SOFTRDMA_FAULT_H
 #define SOFTRDMA_FAULT_H
 
@@ -17,6 +17,22 @@ static inline uint16_t write_fault(enum rc_fault fault)
 		return TERM_DDP_TO_WRAP;
 	default:
 		return TERM_DDP_INVALID_STAG; /* DDP has no code for missing rights: as siw */
+	}
+}
+
+static inline uint16_t read_fault(enum rc_fault fault)
+{
+	switch (fault) {
+	case RC_FAULT_BOUNDS:
+		return TERM_RDMAP_BOUNDS;
+	case RC_FAULT_PD:
+		return TERM_RDMAP_FOREIGN_STAG;
+	case RC_FAULT_WRAP:
+		return TERM_RDMAP_TO_WRAP;
+	case RC_FAULT_ACCESS:
+		return TERM_RDMAP_ACCESS;
+	default:
+		return TERM_RDMAP_INVALID_STAG;
 	}
 }
 

@@ -1,36 +1,36 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The reliable-connected service: the contract between the verbs objects (above) and a transport
- * (below), for both transports: iWARP over TCP, and shared memory.
+ * The contract between the verbs objects (above) and whatever serves a queue pair (below): a
+ * reliable connection (rc/), or raw packets (raw/).
  *
- * Locks: one per queue pair. Every operation of struct rc_transport and every service of verbs is
+ * Locks: one per queue pair. Every operation of struct rc_service and every service of verbs is
  * called with it held. None of them blocks on a peer.
  *
  * Requests: a send request is in the send queue, owned by the service, from ibv_post_send until
- * rc_send_done; the memory it gathers from belongs to the transport in that time. One that leaves
- * by send_now is never in it. Requests start in order; rc_send_done may be called in any order;
- * completions appear in posting order, exactly one per request (unless unsignalled and successful).
+ * rc_send_done; the memory that it gathers from belongs to the service in that time. Requests start
+ * in order; rc_send_done may be called in any order; completions appear in posting order, exactly
+ * one per request (unless unsignalled and successful).
  *
  * Receives: rc_recv_begin takes the next posted receive, of the queue pair's queue or of the SRQ;
- * the transport fills its pieces and gives it back with rc_recv_done. One is in progress at a time.
+ * the service fills its pieces and gives it back with rc_recv_done. One is in progress at a time.
  * A message that is there as a whole may go into its receive by rc_recv_whole.
  *
  * Keys: local keys are checked when a request is posted, by verbs; what is wrong there is in
- * rc_send.status. Remote keys are checked by the owner of the memory: the transport asks
- * rc_region_get on the side where the memory lives, for every segment, and holds the region only
+ * rc_send.status. Remote keys are checked by the owner of the memory: the service asks
+ * rc_region_get on the side where the memory lives, for every frame, and holds the region only
  * across one copy or system call that does not block. So ibv_dereg_mr, which waits for holders,
  * waits for copies and never for peers.
  *
- * Copies: the transport copies, from the gathered memory into the socket or ring, from there into
+ * Copies: the service copies, from the gathered memory into the socket or ring, from there into
  * the receive or region. Verbs copies inline data, once, when it is posted, unless it leaves at
  * once; and whole messages into their receives.
  *
- * Wake-ups: the transport never wakes a thread. rc_send_done and rc_recv_done put completions into
+ * Wake-ups: the service never wakes a thread. rc_send_done and rc_recv_done put completions into
  * CQs, which signal their channels; rc_failed and rc_opened tell the owner of the connection.
  * Whoever sleeps, sleeps in progress/.
  *
  * Failure: whoever finds the reason calls rc_failed once; it moves the queue pair to the error
- * state and flushes. The transport then tells the peer what it can and detaches (transport and conn
+ * state and flushes. The service then tells the peer what it can and detaches (service and conn
  * become NULL). After rc_failed no request is touched. A connection may live on without its queue
  * pair until the peer has seen its end.
  */
@@ -48,11 +48,11 @@
 
 #define RC_MAX_SGE    16
 #define RC_MAX_INLINE 512
-#define RC_LOOKS      16 /* or so, in vain: at one queue pair, or at all together */
+#define RC_LOOKS      16 /* looks of one empty poll, at one queue pair or at all together */
 
 struct rc_qp;
 
-/* What the requests have in common, for a transport. */
+/* What the requests have in common. */
 static inline bool rc_is_atomic(unsigned opcode)
 {
 	return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -69,11 +69,11 @@ static inline bool rc_is_answered(unsigned opcode)
 	return opcode == IBV_WR_RDMA_READ || rc_is_atomic(opcode);
 }
 
-/* ---- what verbs shows a transport ---- */
+/* ---- what verbs shows a service ---- */
 
 enum rc_send_state {
 	RC_SEND_POSTED, /* not begun */
-	RC_SEND_BEGUN,  /* the transport is at it, or waits for the answer */
+	RC_SEND_BEGUN,  /* the service is at it, or waits for the peer */
 	RC_SEND_DONE,   /* waits for earlier requests to complete */
 };
 
@@ -86,6 +86,7 @@ struct rc_send {
 	uint32_t rkey;
 	uint32_t imm_or_key; /* immediate data (network order) or the key to invalidate */
 	uint32_t length;     /* of all pieces together */
+	uint32_t position;   /* the service's: how far it had come behind this request */
 	uint8_t opcode;      /* enum ibv_wr_opcode */
 	uint8_t status;      /* enum ibv_wc_status: what was wrong when posted; then the outcome */
 	uint8_t state;       /* enum rc_send_state */
@@ -98,9 +99,10 @@ struct rc_send {
 
 /* The send queue: indices run freely; slot = index & mask. head <= next <= tail. */
 struct rc_sendq {
-	uint32_t head; /* oldest request that has not completed */
-	uint32_t next; /* first request that the transport has not begun */
-	uint32_t tail; /* where the next one is posted */
+	uint32_t head;     /* oldest request that has not completed */
+	uint32_t next;     /* first request that the service has not finished putting */
+	uint32_t tail;     /* where the next one is posted */
+	uint32_t signaled; /* requests in it that give a completion */
 	uint32_t mask;
 	uint32_t depth;  /* as the user asked */
 	uint32_t stride; /* bytes per slot */
@@ -127,39 +129,42 @@ struct rc_qp {
 	uint32_t qp_num;
 	enum ibv_qp_state state;
 	struct rc_sendq sq;
-	const struct rc_transport *transport; /* NULL while not connected */
-	bool extended;                        /* the peer takes immediate data and atomics */
-	void *conn;                           /* the transport's */
+	const struct rc_service *service; /* NULL while not connected */
+	bool extended;                    /* the peer takes immediate data and atomics */
+	void *conn;                       /* the service's */
 };
 
-/* ---- what a transport offers; all with the queue pair's lock held, none blocks ---- */
+/* ---- what a service offers; all with the queue pair's lock held, none blocks ---- */
 
-struct rc_transport {
-	const char *name;
+struct rc_service {
 	/*
 	 * It takes no system call to send or to look: nothing is gained by gathering requests, or
 	 * by looking at few. Where send_now and drive make one all the same, they hold a
 	 * cancellation off themselves.
 	 */
-	bool at_once;
+	bool memory_only;
 	/* Begin and move as many requests as the peer takes now. */
 	void (*send)(struct rc_qp *qp);
 	/*
-	 * A Send that no other request is before: whether it has left, so that its memory is not
-	 * needed any more. Else it is queued. NULL: never.
+	 * NULL, or: a Send that no other request waits before. Whether it has left; then its memory
+	 * is not needed any more, and its request, with *@position, is in the queue as begun.
 	 */
 	bool (*send_now)(struct rc_qp *qp, const struct ibv_sge *sge, unsigned num_sge,
-			 uint32_t length, bool solicited);
+			 uint32_t length, bool solicited, uint32_t *position);
 	/*
-	 * Look for what arrived, so many times if a look is cheap and there is nothing, and go on
+	 * Look for what arrived, @looks times if a look is cheap and there is nothing, and go on
 	 * with what could not be sent; a bounded amount. RC_LOOKS: the poller has nothing else to
 	 * look at. Whether something was done.
 	 */
 	bool (*drive)(struct rc_qp *qp, unsigned looks);
+	/* NULL, or: after rc_defer, send what is queued, and what the peer is to be told. */
+	void (*flush)(struct rc_qp *qp);
 	/* It will not be called again and again from now on: what arrives must be noticed. */
 	void (*rest)(struct rc_qp *qp);
 	/* A receive was posted, and rc_recv_begin had found none. */
 	void (*recv_posted)(struct rc_qp *qp);
+	/* NULL, or: the send queue is full; perhaps the peer has told that requests are over. */
+	void (*look_for_acks)(struct rc_qp *qp);
 	/*
 	 * Say goodbye: what was posted and can leave now leaves, then the peer sees an orderly end.
 	 * Detaches.
@@ -171,7 +176,10 @@ struct rc_transport {
 	void (*close)(struct rc_qp *qp);
 };
 
-/* ---- services of verbs to a transport ---- */
+/* ---- services of verbs ---- */
+
+/* Something waits to leave, and nobody may come back for it: flush is called soon. */
+void rc_defer(struct rc_qp *qp);
 
 /* @send has ended with @status; completes it and its predecessors' successors in order. */
 void rc_send_done(struct rc_qp *qp, struct rc_send *send, enum ibv_wc_status status);
@@ -275,13 +283,6 @@ void rc_regions_show(void);
 
 /* How long a message may wait for a receive, in milliseconds. */
 unsigned rc_recv_timeout(void);
-
-struct mpa_agreed;
-/*
- * Another transport was tried and both ends do without it: run the queue pair, which has none, over
- * the socket @fd. 0 or -errno, as tcp_attach.
- */
-int rc_use_tcp(struct rc_qp *qp, int fd, const struct mpa_agreed *agreed, bool initiator);
 
 /* The responder has heard the initiator's first FPDU. */
 void rc_opened(struct rc_qp *qp);

@@ -36,7 +36,7 @@ static void put_line(struct ring_writer *writer, struct input *input)
 
 	for (unsigned i = 0; i < sizeof(uint64_t); i++)
 		line[0] = line[0] << 8 | take_byte(input);
-	put = !ring_put_short(writer, RING_LAST, line, sizeof(line));
+	put = !ring_put_short(writer, RC_LAST, line, sizeof(line));
 	CHECK(writer->tail == before + put);
 }
 
@@ -60,7 +60,7 @@ static void write_against(struct input *input)
 	ring_writer_init(&writer, cells, &consumed);
 	while (input->left) {
 		uint8_t what = take_byte(input);
-		struct ring_entry entry = {.kind = what % 2 ? RING_WRITE : RING_SEND,
+		struct rc_frame entry = {.kind = what % 2 ? RC_WRITE : RC_SEND,
 					   .len = what * 40u % RING_MAX_PAYLOAD};
 		uint32_t before = writer.tail;
 		uint8_t *payload;
@@ -105,14 +105,14 @@ static void read_patched(struct input *input)
 	reader.published = last;
 	patch(input);
 	for (unsigned i = 0; i < 2 * RING_CELLS; i++) {
-		struct ring_entry entry;
+		struct rc_frame entry;
 		const uint8_t *payload;
 		uint32_t head;
 
 		if (ring_peek(&reader, &entry, &payload) <= 0)
 			break;
 		CHECK(!ring_is_empty(&reader));
-		CHECK(entry.kind > RING_PAD && entry.kind < RING_KINDS);
+		CHECK(entry.kind > RING_PAD && entry.kind < RC_KINDS);
 		CHECK(payload >= cells);
 		CHECK(payload + entry.len <= cells + RING_BYTES);
 		ring_pop(&reader);

@@ -512,6 +512,8 @@ static void test_overrun_of_a_cq_raises_an_event(void **state)
 	pair_open(&pair, &options);
 	assert_int_equal(ibv_resize_cq(pair.client.send_cq, 4), 0);
 	size = pair.client.send_cq->cqe;
+	for (int i = 0; i < size + 3; i++)
+		side_recv(&pair.server, (uint64_t)i, 0, 0);
 	for (int i = 0; i < size + 3; i++) {
 		wr.wr_id = (uint64_t)i;
 		assert_int_equal(ibv_post_send(pair.client.qp, &wr, &bad), 0);

@@ -173,7 +173,7 @@ void lodger_ring(struct lodger *lodger)
 	send(lodger->fd, &byte, sizeof(byte), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-void lodger_put_quietly(struct lodger *lodger, struct ring_entry *entry, const void *payload)
+void lodger_put_quietly(struct lodger *lodger, struct rc_frame *entry, const void *payload)
 {
 	uint8_t *at;
 
@@ -188,13 +188,13 @@ void lodger_put_quietly(struct lodger *lodger, struct ring_entry *entry, const v
 	ring_commit(&lodger->out, entry);
 }
 
-void lodger_put_bytes(struct lodger *lodger, struct ring_entry *entry, const void *payload)
+void lodger_put_bytes(struct lodger *lodger, struct rc_frame *entry, const void *payload)
 {
 	lodger_put_quietly(lodger, entry, payload);
 	lodger_ring(lodger);
 }
 
-void lodger_put(struct lodger *lodger, struct ring_entry *entry, uint8_t value)
+void lodger_put(struct lodger *lodger, struct rc_frame *entry, uint8_t value)
 {
 	static uint8_t bytes[RING_MAX_PAYLOAD];
 
@@ -202,10 +202,10 @@ void lodger_put(struct lodger *lodger, struct ring_entry *entry, uint8_t value)
 	lodger_put_bytes(lodger, entry, bytes);
 }
 
-struct ring_entry lodger_take(struct lodger *lodger, const uint8_t **payload)
+struct rc_frame lodger_take(struct lodger *lodger, const uint8_t **payload)
 {
 	uint64_t end = now_ms() + WAIT_MS;
-	struct ring_entry entry;
+	struct rc_frame entry;
 
 	while (!ring_peek(&lodger->in, &entry, payload)) {
 		assert_true(now_ms() < end);
@@ -213,12 +213,14 @@ struct ring_entry lodger_take(struct lodger *lodger, const uint8_t **payload)
 	}
 	ring_pop(&lodger->in);
 	ring_publish(&lodger->in);
+	atomic_store(&lodger->area->side[AREA_INITIATOR].placed, lodger->in.published);
+	lodger_ring(lodger);
 	return entry;
 }
 
 void lodger_expect_alive(struct lodger *lodger)
 {
-	struct ring_entry send = {.kind = RING_SEND, .flags = RING_LAST, .len = 24}, got;
+	struct rc_frame send = {.kind = RC_SEND, .flags = RC_LAST, .len = 24}, got;
 	struct side *side = &lodger->scene.side;
 	const uint8_t *payload;
 
@@ -226,11 +228,11 @@ void lodger_expect_alive(struct lodger *lodger)
 	scene_expect_recv(&lodger->scene, 24, 0x77);
 	memset(side->buf + 32 * KIB, 0x66, 40);
 	side_send(side, 99, 32 * KIB, 40);
-	cq_expect(side->send_cq, 99, IBV_WC_SUCCESS);
 	got = lodger_take(lodger, &payload);
-	assert_int_equal(got.kind, RING_SEND);
+	assert_int_equal(got.kind, RC_SEND);
 	assert_int_equal(got.len, 40);
 	assert_true(is_all(payload, 40, 0x66));
+	cq_expect(side->send_cq, 99, IBV_WC_SUCCESS);
 }
 
 void lodger_expect_terminate(struct lodger *lodger, uint16_t code)
@@ -248,7 +250,7 @@ void lodger_expect_terminate(struct lodger *lodger, uint16_t code)
 	scene_expect_disconnected(&lodger->scene);
 }
 
-void lodger_refuse(struct ring_entry *entry, uint16_t code)
+void lodger_refuse(struct rc_frame *entry, uint16_t code)
 {
 	struct lodger lodger;
 

@@ -35,20 +35,20 @@ void lodger_open(struct lodger *lodger);
 void lodger_close(struct lodger *lodger);
 
 /* An entry whose payload is all @value. */
-void lodger_put(struct lodger *lodger, struct ring_entry *entry, uint8_t value);
-void lodger_put_bytes(struct lodger *lodger, struct ring_entry *entry, const void *payload);
+void lodger_put(struct lodger *lodger, struct rc_frame *entry, uint8_t value);
+void lodger_put_bytes(struct lodger *lodger, struct rc_frame *entry, const void *payload);
 /* Without ringing the bell. */
-void lodger_put_quietly(struct lodger *lodger, struct ring_entry *entry, const void *payload);
+void lodger_put_quietly(struct lodger *lodger, struct rc_frame *entry, const void *payload);
 /* The side is woken, whether it sleeps or not. */
 void lodger_ring(struct lodger *lodger);
 /* The next entry of the side's; its payload is where it points. */
-struct ring_entry lodger_take(struct lodger *lodger, const uint8_t **payload);
+struct rc_frame lodger_take(struct lodger *lodger, const uint8_t **payload);
 
 /* A Send of the lodger's arrives, and one of the side's. */
 void lodger_expect_alive(struct lodger *lodger);
 /* The side ends the connection and says why. */
 void lodger_expect_terminate(struct lodger *lodger, uint16_t code);
 /* Put one entry; it is refused, and the memory is as before. */
-void lodger_refuse(struct ring_entry *entry, uint16_t code);
+void lodger_refuse(struct rc_frame *entry, uint16_t code);
 
 #endif

@@ -38,7 +38,7 @@ static void test_memory_that_a_side_shares_cannot_change_its_size(void **state)
 static void test_side_waits_for_the_hello_before_it_speaks(void **state)
 {
 	struct lodger lodger;
-	struct ring_entry entry;
+	struct rc_frame entry;
 	const uint8_t *payload;
 
 	(void)state;
@@ -47,9 +47,9 @@ static void test_side_waits_for_the_hello_before_it_speaks(void **state)
 	cq_expect_none(lodger.scene.side.send_cq);
 	assert_true(ring_is_empty(&lodger.in));
 	lodger_say_hello(&lodger);
-	cq_expect(lodger.scene.side.send_cq, 7, IBV_WC_SUCCESS);
 	entry = lodger_take(&lodger, &payload);
 	assert_int_equal(entry.len, 40);
+	cq_expect(lodger.scene.side.send_cq, 7, IBV_WC_SUCCESS);
 	lodger_close(&lodger);
 }
 
@@ -152,7 +152,7 @@ static void test_bells_without_end_are_borne(void **state)
 
 static void test_last_word_of_the_lodger_is_heard_in_its_turn(void **state)
 {
-	struct ring_entry send = {.kind = RING_SEND, .flags = RING_LAST, .len = 24};
+	struct rc_frame send = {.kind = RC_SEND, .flags = RC_LAST, .len = 24};
 	const uint8_t word[] = {1, TERM_DDP_BOUNDS >> 8, TERM_DDP_BOUNDS & 0xff};
 	struct lodger lodger;
 	uint8_t payload[24];

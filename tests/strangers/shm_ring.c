@@ -14,25 +14,25 @@
 static void test_lodger_that_behaves_is_served(void **state)
 {
 	struct lodger lodger;
-	struct ring_entry entry;
+	struct rc_frame entry;
 	const uint8_t *payload;
 
 	(void)state;
 	lodger_open(&lodger);
 	lodger_expect_alive(&lodger);
-	entry = (struct ring_entry){.kind = RING_WRITE,
-				    .len = 100,
-				    .key = lodger.scene.mr->rkey,
-				    .addr = scene_to(&lodger.scene) + 8};
+	entry = (struct rc_frame){.kind = RC_WRITE,
+				  .len = 100,
+				  .key = lodger.scene.mr->rkey,
+				  .addr = scene_to(&lodger.scene) + 8};
 	lodger_put(&lodger, &entry, 0x42);
-	entry = (struct ring_entry){.kind = RING_READ,
-				    .key = lodger.scene.mr->rkey,
-				    .addr = scene_to(&lodger.scene) + 8,
-				    .arg = 100};
+	entry = (struct rc_frame){.kind = RC_READ,
+				  .key = lodger.scene.mr->rkey,
+				  .addr = scene_to(&lodger.scene) + 8,
+				  .arg = 100};
 	lodger_put(&lodger, &entry, 0);
 	entry = lodger_take(&lodger, &payload);
-	assert_int_equal(entry.kind, RING_READ_DATA);
-	assert_int_equal(entry.flags, RING_LAST);
+	assert_int_equal(entry.kind, RC_READ_DATA);
+	assert_int_equal(entry.flags, RC_LAST);
 	assert_int_equal(entry.len, 100);
 	assert_true(is_all(payload, 100, 0x42));
 	lodger_expect_alive(&lodger);
@@ -44,24 +44,23 @@ static void test_lodger_that_behaves_is_served(void **state)
 static void test_entry_of_no_kind_is_refused(void **state)
 {
 	(void)state;
-	lodger_refuse(&(struct ring_entry){.kind = RING_KINDS}, TERM_RDMAP_OPCODE);
-	lodger_refuse(&(struct ring_entry){.kind = 0xff}, TERM_RDMAP_OPCODE);
-	lodger_refuse(&(struct ring_entry){.kind = RING_PAD}, TERM_RDMAP_OPCODE);
-	lodger_refuse(&(struct ring_entry){.kind = RING_NOTHING, .flags = 1}, TERM_RDMAP_OPCODE);
+	lodger_refuse(&(struct rc_frame){.kind = RC_KINDS}, TERM_RDMAP_OPCODE);
+	lodger_refuse(&(struct rc_frame){.kind = 0xff}, TERM_RDMAP_OPCODE);
+	lodger_refuse(&(struct rc_frame){.kind = RING_PAD}, TERM_RDMAP_OPCODE);
+	lodger_refuse(&(struct rc_frame){.kind = RING_NOTHING, .flags = 1}, TERM_RDMAP_OPCODE);
 }
 
 static void test_entry_with_reserved_bits_is_refused(void **state)
 {
 	(void)state;
-	lodger_refuse(&(struct ring_entry){.kind = RING_SEND, .flags = 0x80}, TERM_RDMAP_OPCODE);
-	lodger_refuse(&(struct ring_entry){.kind = RING_PAD, .flags = RING_LAST},
-		      TERM_RDMAP_OPCODE);
+	lodger_refuse(&(struct rc_frame){.kind = RC_SEND, .flags = 0x80}, TERM_RDMAP_OPCODE);
+	lodger_refuse(&(struct rc_frame){.kind = RING_PAD, .flags = RC_LAST}, TERM_RDMAP_OPCODE);
 }
 
 /* As it would never be reserved: the first word is written by hand. */
 static void refuse_length(struct lodger *lodger, uint16_t len)
 {
-	const uint64_t word = ring_first_word(RING_SEND, RING_LAST, len);
+	const uint64_t word = ring_first_word(RC_SEND, RC_LAST, len);
 	uint32_t at = lodger->out.tail % RING_CELLS * RING_CELL;
 
 	memcpy(lodger->area->ring[AREA_INITIATOR] + at, &word, sizeof(word));
@@ -88,7 +87,7 @@ static void test_entry_longer_than_any_is_refused(void **state)
 /* Behind it there is other memory. */
 static void test_entry_over_the_end_of_the_ring_is_refused(void **state)
 {
-	struct ring_entry write = {.kind = RING_WRITE};
+	struct rc_frame write = {.kind = RC_WRITE};
 	struct lodger lodger;
 
 	(void)state;
@@ -97,7 +96,7 @@ static void test_entry_over_the_end_of_the_ring_is_refused(void **state)
 	write.addr = scene_to(&lodger.scene);
 	while (lodger.out.tail < RING_CELLS - 1) {
 		const uint8_t *payload;
-		struct ring_entry read = {.kind = RING_READ, .key = write.key, .addr = write.addr};
+		struct rc_frame read = {.kind = RC_READ, .key = write.key, .addr = write.addr};
 
 		/* A read of nothing, and its answer: the ring goes on. */
 		lodger_put(&lodger, &read, 0);
@@ -110,7 +109,7 @@ static void test_entry_over_the_end_of_the_ring_is_refused(void **state)
 
 static void test_send_longer_than_its_receive_fails_it(void **state)
 {
-	struct ring_entry piece = {.kind = RING_SEND, .len = ROOM / 2 + 1};
+	struct rc_frame piece = {.kind = RC_SEND, .len = ROOM / 2 + 1};
 	struct lodger lodger;
 	struct ibv_wc wc;
 
@@ -126,8 +125,8 @@ static void test_send_longer_than_its_receive_fails_it(void **state)
 
 static void refuse_ref(uint64_t length, uint32_t len, const struct ibv_sge *pieces, uint16_t code)
 {
-	struct ring_entry entry = {
-		.kind = RING_SEND_REF, .flags = RING_LAST, .len = len, .arg = length};
+	struct rc_frame entry = {
+		.kind = RC_SEND_FETCH, .flags = RC_LAST, .len = len, .arg = length};
 	struct lodger lodger;
 
 	lodger_open(&lodger);
@@ -157,9 +156,9 @@ static void test_reference_that_is_wrong_is_refused(void **state)
 
 static void test_reference_in_the_middle_of_a_send_is_refused(void **state)
 {
-	struct ring_entry piece = {.kind = RING_SEND, .len = 8};
-	struct ring_entry ref = {
-		.kind = RING_SEND_REF, .flags = RING_LAST, .len = sizeof(struct ibv_sge), .arg = 8};
+	struct rc_frame piece = {.kind = RC_SEND, .len = 8};
+	struct rc_frame ref = {
+		.kind = RC_SEND_FETCH, .flags = RC_LAST, .len = sizeof(struct ibv_sge), .arg = 8};
 	struct ibv_sge where = {.addr = (uintptr_t)&ref, .length = 8};
 	struct lodger lodger;
 
@@ -173,7 +172,7 @@ static void test_reference_in_the_middle_of_a_send_is_refused(void **state)
 
 /* ---- memory ---- */
 
-static void refuse_access(struct ring_entry entry, const struct scene_options *options,
+static void refuse_access(struct rc_frame entry, const struct scene_options *options,
 			  uint32_t key_change, uint64_t at, uint16_t code)
 {
 	struct lodger lodger;
@@ -195,7 +194,7 @@ static const struct scene_options writable = {.access = IBV_ACCESS_LOCAL_WRITE |
 
 static void test_write_outside_what_is_offered_is_refused(void **state)
 {
-	static const struct ring_entry entry = {.kind = RING_WRITE, .len = 64};
+	static const struct rc_frame entry = {.kind = RC_WRITE, .len = 64};
 
 	(void)state;
 	refuse_access(entry, NULL, 0x100, 0, TERM_DDP_INVALID_STAG);
@@ -206,9 +205,9 @@ static void test_write_outside_what_is_offered_is_refused(void **state)
 
 static void test_read_outside_what_is_offered_is_refused(void **state)
 {
-	static const struct ring_entry entry = {.kind = RING_READ, .arg = 64};
-	static const struct ring_entry whole = {.kind = RING_READ, .arg = UINT32_MAX};
-	static const struct ring_entry more = {.kind = RING_READ, .arg = 1ull << 32};
+	static const struct rc_frame entry = {.kind = RC_READ, .arg = 64};
+	static const struct rc_frame whole = {.kind = RC_READ, .arg = UINT32_MAX};
+	static const struct rc_frame more = {.kind = RC_READ, .arg = 1ull << 32};
 
 	(void)state;
 	refuse_access(entry, NULL, 1, 0, TERM_RDMAP_INVALID_STAG);
@@ -220,8 +219,8 @@ static void test_read_outside_what_is_offered_is_refused(void **state)
 
 static void test_atomic_outside_what_is_offered_is_refused(void **state)
 {
-	static const struct ring_entry entry = {.kind = RING_ATOMIC, .len = 8};
-	static const struct ring_entry empty = {.kind = RING_ATOMIC};
+	static const struct rc_frame entry = {.kind = RC_ATOMIC, .len = 8};
+	static const struct rc_frame empty = {.kind = RC_ATOMIC};
 
 	(void)state;
 	refuse_access(entry, NULL, 0, 0, TERM_RDMAP_ACCESS);
@@ -232,7 +231,7 @@ static void test_atomic_outside_what_is_offered_is_refused(void **state)
 
 static void test_more_reads_than_were_agreed_on_are_refused(void **state)
 {
-	struct ring_entry read = {.kind = RING_READ, .arg = REGION};
+	struct rc_frame read = {.kind = RC_READ, .arg = REGION};
 	struct lodger lodger;
 
 	(void)state;
@@ -250,15 +249,27 @@ static void test_more_reads_than_were_agreed_on_are_refused(void **state)
 static void test_answer_that_nobody_asked_for_is_refused(void **state)
 {
 	(void)state;
-	lodger_refuse(&(struct ring_entry){.kind = RING_READ_DATA, .flags = RING_LAST, .len = 8},
+	lodger_refuse(&(struct rc_frame){.kind = RC_READ_DATA, .flags = RC_LAST, .len = 8},
 		      TERM_RDMAP_OPCODE);
-	lodger_refuse(&(struct ring_entry){.kind = RING_RESULT}, TERM_RDMAP_OPCODE);
-	lodger_refuse(&(struct ring_entry){.kind = RING_REF_DONE}, TERM_RDMAP_STREAM);
+	lodger_refuse(&(struct rc_frame){.kind = RC_RESULT}, TERM_RDMAP_OPCODE);
+}
+
+static void test_acknowledgement_of_what_was_not_sent_is_refused(void **state)
+{
+	struct lodger lodger;
+
+	(void)state;
+	lodger_open(&lodger);
+	lodger_expect_alive(&lodger);
+	atomic_store(&lodger.area->side[AREA_INITIATOR].placed, RING_CELLS / 2);
+	lodger_ring(&lodger);
+	lodger_expect_terminate(&lodger, TERM_RDMAP_STREAM);
+	lodger_close(&lodger);
 }
 
 static void test_answer_longer_than_the_read_is_refused(void **state)
 {
-	struct ring_entry data = {.kind = RING_READ_DATA, .len = 65}, asked;
+	struct rc_frame data = {.kind = RC_READ_DATA, .len = 65}, asked;
 	struct lodger lodger;
 	const uint8_t *payload;
 
@@ -270,7 +281,7 @@ static void test_answer_longer_than_the_read_is_refused(void **state)
 							.len = 64,
 							.flags = IBV_SEND_SIGNALED});
 	asked = lodger_take(&lodger, &payload);
-	assert_int_equal(asked.kind, RING_READ);
+	assert_int_equal(asked.kind, RC_READ);
 	lodger_put(&lodger, &data, 0x13);
 	lodger_expect_terminate(&lodger, TERM_DDP_BOUNDS);
 	cq_expect(lodger.scene.side.send_cq, 5, IBV_WC_WR_FLUSH_ERR);
@@ -296,7 +307,7 @@ static void test_index_that_lies_ends_the_liars_connection(void **state)
 		side_try(&lodger.scene.side, &(struct request){.opcode = IBV_WR_SEND,
 							       .id = posted++,
 							       .at = 32 * KIB,
-							       .len = 100,
+							       .len = 8 * KIB,
 							       .flags = IBV_SEND_SIGNALED});
 		ibv_poll_cq(lodger.scene.side.send_cq, 1, &wc);
 	}
@@ -364,7 +375,7 @@ static void scribble(struct lodger *lodger, uint32_t *seed)
 
 	/* Mostly what could pass for an entry. */
 	if (noise(seed) % 2)
-		value = value % RING_KINDS | (value & RING_FLAGS) << 8;
+		value = value % RC_KINDS | (value & RC_FLAGS) << 8;
 	memcpy(words + at / 4 * 4, &value, sizeof(value));
 }
 
@@ -424,6 +435,7 @@ int main(void)
 		cmocka_unit_test(test_atomic_outside_what_is_offered_is_refused),
 		cmocka_unit_test(test_more_reads_than_were_agreed_on_are_refused),
 		cmocka_unit_test(test_answer_that_nobody_asked_for_is_refused),
+		cmocka_unit_test(test_acknowledgement_of_what_was_not_sent_is_refused),
 		cmocka_unit_test(test_answer_longer_than_the_read_is_refused),
 		cmocka_unit_test(test_index_that_lies_ends_the_liars_connection),
 		cmocka_unit_test(test_copy_without_end_does_not_stop_deregistration),

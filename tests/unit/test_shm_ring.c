@@ -30,13 +30,13 @@ static int open_ring(void **state)
 
 static int put(uint32_t len, uint8_t value)
 {
-	const struct ring_entry entry = {.kind = RING_SEND, .flags = RING_LAST, .len = len};
+	const struct rc_frame entry = {.kind = RC_SEND, .flags = RC_LAST, .len = len};
 	uint8_t bytes[RING_SHORT] = {0}, *payload;
 	int error;
 
 	if (len <= RING_SHORT) {
 		memset(bytes, value, len);
-		return ring_put_short(&writer, RING_LAST, bytes, len);
+		return ring_put_short(&writer, RC_LAST, bytes, len);
 	}
 	error = ring_reserve(&writer, &entry, &payload);
 	if (error)
@@ -52,18 +52,18 @@ static int put_line(uint64_t first, uint8_t value)
 
 	memset(line, value, sizeof(line));
 	line[0] = first;
-	return ring_put_short(&writer, RING_LAST, line, sizeof(line));
+	return ring_put_short(&writer, RC_LAST, line, sizeof(line));
 }
 
 static void expect(uint32_t len, uint8_t value)
 {
-	struct ring_entry entry;
+	struct rc_frame entry;
 	const uint8_t *payload;
 
 	assert_false(ring_is_empty(&reader));
 	assert_int_equal(ring_peek(&reader, &entry, &payload), 1);
-	assert_int_equal(entry.kind, RING_SEND);
-	assert_int_equal(entry.flags, RING_LAST);
+	assert_int_equal(entry.kind, RC_SEND);
+	assert_int_equal(entry.flags, RC_LAST);
 	assert_int_equal(entry.len, len);
 	for (uint32_t i = 0; i < len; i++)
 		assert_int_equal(payload[i], value);
@@ -72,7 +72,7 @@ static void expect(uint32_t len, uint8_t value)
 
 static void expect_none(void)
 {
-	struct ring_entry entry;
+	struct rc_frame entry;
 	const uint8_t *payload;
 
 	assert_true(ring_is_empty(&reader));
@@ -99,13 +99,19 @@ static void test_ring_entries_come_out_in_order(void **state)
 
 static void test_ring_header_comes_out_as_it_went_in(void **state)
 {
-	const struct ring_entry entries[] = {
-		{RING_WRITE, RING_LAST, 8, 1, 2, 3, 4},
-		{RING_SEND, RING_LAST | RING_IMMEDIATE, 8, 0, 0x12345678, 0, 0},
-		{RING_SEND, RING_LAST | RING_INVALIDATE, 8, 0x87654321, 0, 0, 0},
-		{RING_RESULT, 0, 0, 0, 0, 0, UINT64_MAX},
+	const struct rc_frame entries[] = {
+		{.kind = RC_WRITE,
+		 .flags = RC_LAST,
+		 .len = 8,
+		 .key = 1,
+		 .imm = 2,
+		 .addr = 3,
+		 .arg = 4},
+		{.kind = RC_SEND, .flags = RC_LAST | RC_IMMEDIATE, .len = 8, .imm = 0x12345678},
+		{.kind = RC_SEND, .flags = RC_LAST | RC_INVALIDATE, .len = 8, .key = 0x87654321},
+		{.kind = RC_RESULT, .arg = UINT64_MAX},
 	};
-	struct ring_entry entry;
+	struct rc_frame entry;
 	const uint8_t *payload;
 	uint8_t *to;
 
@@ -133,15 +139,15 @@ static void test_ring_header_comes_out_as_it_went_in(void **state)
 static void expect_line(uint64_t first, uint8_t value)
 {
 	uint64_t line[RING_LINE / sizeof(uint64_t)];
-	struct ring_entry entry;
+	struct rc_frame entry;
 	const uint8_t *payload;
 
 	memset(line, value, sizeof(line));
 	line[0] = first;
 	assert_false(ring_is_empty(&reader));
 	assert_int_equal(ring_peek(&reader, &entry, &payload), 1);
-	assert_int_equal(entry.kind, RING_SEND);
-	assert_int_equal(entry.flags, RING_LAST);
+	assert_int_equal(entry.kind, RC_SEND);
+	assert_int_equal(entry.flags, RC_LAST);
 	assert_int_equal(entry.len, RING_LINE);
 	assert_memory_equal(payload, line, sizeof(line));
 	/* With a header only where it could be taken for one. */
@@ -173,7 +179,7 @@ static void test_ring_line_with_the_mark_has_a_header(void **state)
 {
 	const uint64_t firsts[] = {ring_first_word(RING_NOTHING, 0, 0),
 				   ring_first_word(RING_PAD, 0, 0),
-				   ring_first_word(RING_SEND, RING_LAST, 64), ~0ull << 32 | 5};
+				   ring_first_word(RC_SEND, RC_LAST, 64), ~0ull << 32 | 5};
 
 	(void)state;
 	for (unsigned i = 0; i < sizeof(firsts) / sizeof(*firsts); i++) {
@@ -186,14 +192,13 @@ static void test_ring_line_with_the_mark_has_a_header(void **state)
 static void test_ring_line_of_which_more_is_to_be_said_has_a_header(void **state)
 {
 	const uint8_t line[RING_LINE] = {0};
-	struct ring_entry entry;
+	struct rc_frame entry;
 	const uint8_t *payload;
 
 	(void)state;
-	assert_int_equal(ring_put_short(&writer, RING_LAST | RING_SOLICITED, line, sizeof(line)),
-			 0);
+	assert_int_equal(ring_put_short(&writer, RC_LAST | RC_SOLICITED, line, sizeof(line)), 0);
 	assert_int_equal(ring_peek(&reader, &entry, &payload), 1);
-	assert_int_equal(entry.flags, RING_LAST | RING_SOLICITED);
+	assert_int_equal(entry.flags, RC_LAST | RC_SOLICITED);
 	assert_int_equal(entry.len, RING_LINE);
 	ring_pop(&reader);
 	expect_none();
@@ -203,7 +208,7 @@ static void test_ring_line_of_which_more_is_to_be_said_has_a_header(void **state
 static void test_ring_short_one_is_copied_whole(void **state)
 {
 	uint8_t bytes[RING_SHORT + 1];
-	struct ring_entry entry;
+	struct rc_frame entry;
 	const uint8_t *payload;
 
 	(void)state;
@@ -212,7 +217,7 @@ static void test_ring_short_one_is_copied_whole(void **state)
 	for (uint32_t len = 0; len <= RING_SHORT; len++) {
 		memset(cells + (size_t)writer.tail * RING_CELL, 0xee, RING_CELL);
 		ring_clear(cells + (size_t)writer.tail * RING_CELL);
-		assert_int_equal(ring_put_short(&writer, RING_LAST, bytes, len), 0);
+		assert_int_equal(ring_put_short(&writer, RC_LAST, bytes, len), 0);
 		assert_int_equal(ring_peek(&reader, &entry, &payload), 1);
 		assert_int_equal(entry.len, len);
 		assert_memory_equal(payload, bytes, len);
@@ -221,7 +226,7 @@ static void test_ring_short_one_is_copied_whole(void **state)
 		ring_pop(&reader);
 		expect_none();
 	}
-	assert_int_equal(ring_put_short(&writer, RING_LAST, NULL, 0), 0);
+	assert_int_equal(ring_put_short(&writer, RC_LAST, NULL, 0), 0);
 	expect(0, 0);
 }
 
@@ -253,8 +258,8 @@ static void test_ring_header_of_the_last_lap_is_no_entry(void **state)
 /* What looks like a header where payload was. */
 static void test_ring_payload_that_looks_like_a_header_is_no_entry(void **state)
 {
-	const struct ring_entry entry = {.kind = RING_SEND, .flags = RING_LAST, .len = 450};
-	struct ring_entry out;
+	const struct rc_frame entry = {.kind = RC_SEND, .flags = RC_LAST, .len = 450};
+	struct rc_frame out;
 	const uint8_t *payload;
 	uint8_t *to;
 
@@ -266,7 +271,7 @@ static void test_ring_payload_that_looks_like_a_header_is_no_entry(void **state)
 			for (size_t at = 0; at < entry.len; at++)
 				to[at] = (uint8_t)(at % 8 ? 0x55 : i);
 			for (uint32_t cell = 1; cell < 4; cell++) {
-				uint64_t word = ring_first_word(RING_SEND, RING_LAST, 9);
+				uint64_t word = ring_first_word(RC_SEND, RC_LAST, 9);
 
 				memcpy(to - RING_HEADER + (size_t)cell * RING_CELL, &word,
 				       sizeof(word));
@@ -289,8 +294,8 @@ static void test_ring_payload_of_the_last_lap_is_no_entry(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < 3 * RING_CELLS; i++) {
-		assert_int_equal(put(i % 2 ? 1000 : 7, RING_SEND), 0);
-		expect(i % 2 ? 1000 : 7, RING_SEND);
+		assert_int_equal(put(i % 2 ? 1000 : 7, RC_SEND), 0);
+		expect(i % 2 ? 1000 : 7, RC_SEND);
 		expect_none();
 		ring_publish(&reader);
 	}
@@ -359,10 +364,10 @@ static void test_ring_reader_that_lies_is_found_out(void **state)
 	assert_int_equal(put(64, 0), -EPROTO);
 }
 
-static void refuse(struct ring_entry entry)
+static void refuse(struct rc_frame entry)
 {
 	uint64_t word = ring_first_word(entry.kind, entry.flags, (uint16_t)entry.len);
-	struct ring_entry out;
+	struct rc_frame out;
 	const uint8_t *payload;
 
 	memcpy(cells, &word, sizeof(word));
@@ -372,19 +377,19 @@ static void refuse(struct ring_entry entry)
 static void test_ring_entry_that_makes_no_sense_is_refused(void **state)
 {
 	(void)state;
-	refuse((struct ring_entry){.kind = RING_KINDS});
-	refuse((struct ring_entry){.kind = RING_PAD});
-	refuse((struct ring_entry){.kind = RING_SEND, .flags = RING_FLAGS + 1});
-	refuse((struct ring_entry){.kind = RING_NOTHING, .len = 1});
-	refuse((struct ring_entry){.kind = RING_PAD, .flags = RING_LAST});
-	refuse((struct ring_entry){.kind = RING_SEND, .len = RING_MAX_PAYLOAD + 1});
-	refuse((struct ring_entry){.kind = RING_SEND, .len = UINT16_MAX});
+	refuse((struct rc_frame){.kind = RC_KINDS});
+	refuse((struct rc_frame){.kind = RING_PAD});
+	refuse((struct rc_frame){.kind = RC_SEND, .flags = RC_FLAGS + 1});
+	refuse((struct rc_frame){.kind = RING_NOTHING, .len = 1});
+	refuse((struct rc_frame){.kind = RING_PAD, .flags = RC_LAST});
+	refuse((struct rc_frame){.kind = RC_SEND, .len = RING_MAX_PAYLOAD + 1});
+	refuse((struct rc_frame){.kind = RC_SEND, .len = UINT16_MAX});
 }
 
 static void test_ring_entry_over_the_end_is_refused(void **state)
 {
-	const uint64_t word = ring_first_word(RING_SEND, 0, RING_CELL);
-	struct ring_entry out;
+	const uint64_t word = ring_first_word(RC_SEND, 0, RING_CELL);
+	struct rc_frame out;
 	const uint8_t *payload;
 
 	(void)state;
@@ -396,7 +401,7 @@ static void test_ring_entry_over_the_end_is_refused(void **state)
 static void test_ring_two_pads_in_a_row_are_refused(void **state)
 {
 	const uint64_t pad = ring_first_word(RING_PAD, 0, 0);
-	struct ring_entry out;
+	struct rc_frame out;
 	const uint8_t *payload;
 
 	(void)state;
@@ -487,7 +492,7 @@ static void *write_all(void *unused)
 
 static void test_ring_between_two_threads_loses_nothing(void **state)
 {
-	struct ring_entry entry;
+	struct rc_frame entry;
 	const uint8_t *payload;
 	pthread_t thread;
 

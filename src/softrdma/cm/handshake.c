@@ -110,6 +110,7 @@ void handshake_offer(struct cm_id *cm, uint16_t ird, uint16_t ord, size_t privat
 		.enhanced = enhanced,
 		.crc = settings.crc,
 		.soft = true,
+		.acks = true,
 		.ird = ird,
 		.ord = ord,
 		.peer_to_peer = enhanced && settings.peer_to_peer,

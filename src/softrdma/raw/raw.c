@@ -138,7 +138,7 @@ static void rx_ready(struct progress_source *source, uint32_t events)
 	lock_give(&raw->qp->lock);
 }
 
-/* ---- the transport's operations ---- */
+/* ---- what verbs asks ---- */
 
 static void op_send(struct rc_qp *qp)
 {
@@ -191,14 +191,16 @@ static void op_recv_posted(struct rc_qp *qp)
 		progress_again(&raw->finishing->source);
 }
 
-/* There is no peer to tell. Whoever changed the state closes the back end. */
+/*
+ * There is no peer to tell, and the service stays until raw_detach: whoever changed the state closes
+ * the back end.
+ */
 static void op_close(struct rc_qp *qp)
 {
 	(void)qp;
 }
 
-static const struct rc_transport raw_transport = {
-	.name = "raw",
+static const struct rc_service raw_service = {
 	.send = op_send,
 	.drive = op_drive,
 	.rest = op_rest,
@@ -500,7 +502,7 @@ int raw_attach(struct rc_qp *qp, unsigned max_receives, unsigned ifindex, const 
 	list_add_tail(&all, &raw->link);
 	pthread_mutex_unlock(&config);
 	qp->conn = raw;
-	qp->transport = &raw_transport;
+	qp->service = &raw_service;
 	return 0;
 }
 
@@ -518,7 +520,7 @@ void raw_detach(struct rc_qp *qp)
 		 (unsigned long long)raw->counters.no_buffer);
 	presence_fini(&raw->presence);
 	raw_tx_close(raw);
-	qp->transport = NULL;
+	qp->service = NULL;
 	qp->conn = NULL;
 	free(raw);
 }

@@ -24,7 +24,8 @@ struct area_hold {
 /* Written by its end alone, but where it says so. Lines that change often lie apart. */
 struct area_side {
 	_Atomic uint32_t consumed; /* cells read of the peer's ring */
-	uint8_t apart[124];
+	_Atomic uint32_t placed;   /* cells whose frames have taken effect */
+	uint8_t apart[120];
 	_Atomic uint32_t asleep;     /* "ring when there is something"; cleared by who rings */
 	_Atomic uint32_t wants_room; /* it found the ring that it writes full */
 	_Atomic uint32_t domain;     /* its queue pair's protection domain; 0: not attached yet */

@@ -45,7 +45,7 @@ static void ring_failed(struct shm_conn *conn, int error)
 	} else {
 		conn->bell.closed = true;
 	}
-	progress_again(&conn->source);
+	progress_again(&conn->rc.source);
 }
 
 void bell_ring(struct shm_conn *conn)
@@ -92,22 +92,39 @@ void bell_hear(struct shm_conn *conn)
 		conn->bell.closed = true;
 }
 
-void bell_publish(struct shm_conn *conn, uint32_t cells)
+void bell_publish(struct shm_conn *conn)
+{
+	uint32_t placed = rc_placed(&conn->rc);
+
+	ring_publish(&conn->rx.ring);
+	if (placed != conn->tx.told)
+		atomic_store_explicit(&conn->own->placed, placed, memory_order_release);
+	conn->tx.told = placed;
+}
+
+void bell_publish_room(struct shm_conn *conn, uint32_t cells)
 {
 	bool wanted = atomic_load_explicit(&conn->peer->wants_room, memory_order_relaxed);
 
 	if (!ring_is_unpublished(&conn->rx.ring, wanted ? 1 : cells))
 		return;
-	ring_publish(&conn->rx.ring);
+	bell_publish(conn);
 	full_fence();
 	if (atomic_load_explicit(&conn->peer->wants_room, memory_order_relaxed))
 		bell_ring(conn);
 }
 
+static bool has_acks(const struct shm_conn *conn)
+{
+	return atomic_load_explicit(&conn->awaits, memory_order_relaxed) &&
+	       atomic_load_explicit(&conn->peer->placed, memory_order_acquire) !=
+		       atomic_load_explicit(&conn->seen_placed, memory_order_relaxed);
+}
+
 /* Is there something that no bell will ring for any more? By any thread. */
 static bool has_news(const struct shm_conn *conn)
 {
-	return !ring_is_empty(&conn->rx.ring) ||
+	return !ring_is_empty(&conn->rx.ring) || has_acks(conn) ||
 	       atomic_load_explicit(&conn->tx.waits, memory_order_relaxed) ||
 	       atomic_load_explicit(&conn->unfinished, memory_order_relaxed) ||
 	       atomic_load_explicit(&conn->peer->wants_room, memory_order_relaxed);
@@ -121,17 +138,17 @@ static void fall_asleep(struct shm_conn *conn)
 
 void bell_arm(struct shm_conn *conn)
 {
-	if (progress_is_lent(&conn->source))
+	if (progress_is_lent(&conn->rc.source))
 		return;
-	bell_publish(conn, 1);
+	bell_publish_room(conn, 1);
 	fall_asleep(conn);
-	if (shm_rx_is_waiting(conn))
-		progress_again(&conn->source);
+	if (shm_rx_is_waiting(conn) || has_acks(conn))
+		progress_again(&conn->rc.source);
 }
 
 bool bell_set_lent(struct progress_source *source, bool lent)
 {
-	struct shm_conn *conn = container_of(source, struct shm_conn, source);
+	struct shm_conn *conn = container_of(source, struct shm_conn, rc.source);
 
 	if (lent) {
 		atomic_store_explicit(&conn->own->asleep, 0, memory_order_relaxed);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The life of a connection in shared memory, and what verbs asks of it. */
+/* The life of a connection in shared memory: the hello, the bell, the end. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
-#include "../../common/uncancel.h"
+#include "../rc/attach.h"
 #include "conn.h"
 #include "fence.h"
 
@@ -20,164 +20,48 @@ static bool is_unfinished(const struct shm_conn *conn)
 	return shm_rx_is_unfinished(conn) || shm_tx_is_unfinished(conn);
 }
 
-/* ---- parting ---- */
+/* ---- the initiator's hello ---- */
 
-static void free_conn(struct progress_timer *timer)
+static void close_tcp(struct shm_conn *conn)
 {
-	struct shm_conn *conn = container_of(timer, struct shm_conn, free_timer);
-
-	if (atomic_load(&conn->qp)) {
-		progress_timer_arm(timer, 1); /* leave() has not finished */
-		return;
-	}
-	progress_timer_cancel(&conn->recv_timer);
-	shm_link_free(conn->link);
-	shm_rx_fini(conn);
-	free(conn->tx.answers);
-	free(conn);
-}
-
-/*
- * The queue pair and its connection part. What was written stays in the peer's ring though this
- * side lets go of it, so nothing has to be waited for.
- */
-static void detach(struct shm_conn *conn)
-{
-	struct rc_qp *qp = conn_qp(conn);
-
-	qp->transport = NULL;
-	qp->conn = NULL;
-	progress_timer_cancel(&conn->recv_timer);
-	progress_unwatch(&conn->source);
-	if (conn->reader.hold)
-		regions_leave(&conn->reader);
 	if (conn->tcp_fd >= 0)
 		close(conn->tcp_fd);
 	conn->tcp_fd = -1;
-	/* At once, so that the peer sees it; the descriptor lives until the last user has left. */
-	shutdown(conn->link->fd, SHUT_RDWR);
-	conn->detached = true;
 }
-
-/*
- * Who takes a connection back from the pollers looks at what is unfinished after that, without the
- * lock; here it is the other way round. So one of them sees that somebody must go on.
- */
-static void note_rest(struct shm_conn *conn)
-{
-	bool unfinished = is_unfinished(conn);
-
-	atomic_store_explicit(&conn->unfinished, unfinished, memory_order_relaxed);
-	if (!unfinished)
-		return;
-	full_fence();
-	if (!progress_is_lent(&conn->source))
-		progress_again(&conn->source);
-}
-
-/*
- * Every function that verbs, the socket or the clock calls ends with this. A connection that was
- * detached meanwhile is let go, to be freed by the progress thread; nothing of it may be touched
- * after this.
- */
-static void leave(struct shm_conn *conn)
-{
-	if (!conn->detached) {
-		if (conn->tx.wrote)
-			bell_ring(conn);
-		note_rest(conn);
-		return;
-	}
-	progress_timer_arm(&conn->free_timer, 0);
-	atomic_store(&conn->qp, NULL);
-}
-
-/* ---- ends ---- */
-
-static const char *local_fault_text(enum ibv_wc_status status)
-{
-	switch (status) {
-	case IBV_WC_LOC_LEN_ERR:
-		return "a request is too long";
-	case IBV_WC_LOC_PROT_ERR:
-		return "a request names memory that is not registered, or not for this use";
-	case IBV_WC_LOC_QP_OP_ERR:
-		return "a read was posted, and none was agreed on (initiator_depth)";
-	default:
-		return "a request failed";
-	}
-}
-
-void shm_fail(struct shm_conn *conn, uint16_t code, struct rc_send *send, enum ibv_wc_status status)
-{
-	UNCANCELLABLE;
-	log_warn("%s: ends: %s", conn->link->name,
-		 code == TERM_NONE ? local_fault_text(status) : terminate_text(code));
-	if (code != TERM_NONE)
-		bell_terminate(conn, code);
-	rc_failed(conn_qp(conn), send, status, EPROTO);
-	detach(conn);
-}
-
-void shm_end(struct shm_conn *conn, int error)
-{
-	UNCANCELLABLE;
-	if (error)
-		log_info("%s: lost: %s", conn->link->name, strerror(error));
-	else
-		log_info("%s: closed by the peer", conn->link->name);
-	rc_failed(conn_qp(conn), NULL, IBV_WC_WR_FLUSH_ERR, error);
-	detach(conn);
-}
-
-/* The peer's last word. One about our reads has the oldest of them to blame. */
-static void terminated(struct shm_conn *conn)
-{
-	uint16_t code = (uint16_t)(conn->bell.code[1] << 8 | conn->bell.code[2]);
-	bool about_read = code >> 8 == TERM_RDMAP_INVALID_STAG >> 8;
-
-	log_warn("%s: the peer ends the connection: %s", conn->link->name, terminate_text(code));
-	rc_failed(conn_qp(conn), about_read ? shm_tx_oldest_request(conn) : NULL,
-		  IBV_WC_REM_ACCESS_ERR, EPROTO);
-	detach(conn);
-}
-
-/* ---- the initiator's hello ---- */
 
 static void open_conn(struct shm_conn *conn)
 {
 	const struct shm_link *link = conn->link;
+	const struct rc_conn *rc = &conn->rc;
 
-	if (conn->tcp_fd >= 0)
-		close(conn->tcp_fd);
-	conn->tcp_fd = -1;
+	close_tcp(conn);
 	if (link->has_ours) {
 		conn->reader = (struct regions_reader){
-			.hold = &conn->peer->hold, .fd = link->fd, .name = link->name};
+			.hold = &conn->peer->hold, .fd = link->fd, .name = rc->name};
 		regions_join(&conn->reader);
 	}
 	atomic_store(&conn->own->may_copy, link->may_copy);
-	conn->tx.open = true;
+	conn->rc.tx.open = true;
 	log_info("%s: connected by shared memory, QP 0x%x, %s, %s, peer's process %d, ird %u ord "
 		 "%u",
-		 link->name, conn_qp(conn)->qp_num, conn->initiator ? "initiator" : "responder",
-		 link->may_copy ? "single copy" : "all through the ring", (int)link->pid, conn->ird,
-		 conn->ord);
+		 rc->name, conn_qp(rc)->qp_num, rc->initiator ? "initiator" : "responder",
+		 link->may_copy ? "single copy" : "all through the ring", (int)link->pid, rc->ird,
+		 rc->ord);
 	shm_tx_run(conn);
 }
 
 /* The initiator does without: on over TCP, where it is already. */
 static void fall_back(struct shm_conn *conn, int error)
 {
-	struct rc_qp *qp = conn_qp(conn);
+	struct rc_qp *qp = conn_qp(&conn->rc);
 	struct mpa_agreed agreed = conn->agreed;
 	int fd = conn->tcp_fd;
 
-	log_info("%s: TCP, not shared memory: the peer declines (%s)", conn->link->name,
+	log_info("%s: TCP, not shared memory: the peer declines (%s)", conn->rc.name,
 		 strerror(-error));
 	conn->tcp_fd = -1;
-	detach(conn);
-	error = rc_use_tcp(qp, fd, &agreed, false);
+	rc_close(&conn->rc);
+	error = rc_fall_back(qp, fd, &agreed, false);
 	if (!error)
 		return;
 	close(fd);
@@ -194,19 +78,24 @@ static void await_hello(struct shm_conn *conn)
 		fall_back(conn, error);
 }
 
-/* ---- what the socket and the clock say ---- */
+/* ---- what the socket says ---- */
 
 /* The end has its turn behind all that the ring still has for us. */
 static void end_in_turn(struct shm_conn *conn, bool moved)
 {
+	struct rc_conn *rc = &conn->rc;
+
 	if (moved) {
-		progress_again(&conn->source);
+		progress_again(&rc->source);
 		return;
 	}
+	shm_look_for_acks(rc);
+	if (!conn_is_attached(rc))
+		return;
 	if (conn->bell.terminated)
-		terminated(conn);
+		rc_terminated(rc, (uint16_t)(conn->bell.code[1] << 8 | conn->bell.code[2]));
 	else
-		shm_end(conn, shm_rx_is_whole(conn) ? 0 : ECONNRESET);
+		rc_peer_gone(rc, true);
 }
 
 /* Both directions, until nothing moves or others must have their turn. Whether it was the latter.
@@ -217,9 +106,11 @@ static bool run(struct shm_conn *conn)
 
 	for (int i = 0; i < RUNS_AT_ONCE && moved; i++) {
 		moved = shm_rx_run(conn);
-		if (conn_is_attached(conn))
+		if (conn_is_attached(&conn->rc))
+			shm_look_for_acks(&conn->rc);
+		if (conn_is_attached(&conn->rc))
 			moved |= shm_tx_run(conn);
-		if (!conn_is_attached(conn))
+		if (!conn_is_attached(&conn->rc))
 			return false;
 		if (conn->tx.wrote)
 			bell_ring(conn);
@@ -227,153 +118,159 @@ static bool run(struct shm_conn *conn)
 	return moved;
 }
 
-static void drive(struct shm_conn *conn)
+static void op_ready(struct rc_conn *rc, uint32_t events)
 {
+	struct shm_conn *conn = to_shm(rc);
 	bool moved;
 
-	if (!conn->tx.open) {
+	(void)events;
+	if (rc->detached)
+		return;
+	if (!rc->tx.open) {
 		await_hello(conn);
-		if (!conn_is_attached(conn) || !conn->tx.open)
+		if (!conn_is_attached(rc) || !rc->tx.open)
 			return;
 	}
 	bell_hear(conn);
 	moved = run(conn);
-	if (!conn_is_attached(conn))
+	if (!conn_is_attached(rc))
 		return;
 	if (conn->bell.closed || conn->bell.terminated)
 		end_in_turn(conn, moved);
-	if (conn_is_attached(conn))
+	if (conn_is_attached(rc))
 		bell_arm(conn);
 }
 
-static void ready(struct progress_source *source, uint32_t events)
-{
-	struct shm_conn *conn = container_of(source, struct shm_conn, source);
-	struct rc_qp *qp = atomic_load(&conn->qp);
+/* ---- what the engine asks ---- */
 
-	(void)events;
-	if (!qp)
+/*
+ * Who takes a connection back from the pollers looks at what is unfinished after that, without the
+ * lock; here it is the other way round. So one of them sees that somebody must go on.
+ */
+static void note_rest(struct shm_conn *conn)
+{
+	bool unfinished = is_unfinished(conn);
+
+	atomic_store_explicit(&conn->unfinished, unfinished || conn->rc.rx.ack_due,
+			      memory_order_relaxed);
+	atomic_store_explicit(&conn->awaits, rc_awaits_acks(&conn->rc), memory_order_relaxed);
+	if (!unfinished)
 		return;
-	lock_take(&qp->lock);
-	if (qp->conn == conn) {
-		drive(conn);
-		leave(conn);
-	}
-	lock_give(&qp->lock);
+	full_fence();
+	if (!progress_is_lent(&conn->rc.source))
+		progress_again(&conn->rc.source);
 }
 
-static void recv_expired(struct progress_timer *timer)
+static void op_leave(struct rc_conn *rc)
 {
-	struct shm_conn *conn = container_of(timer, struct shm_conn, recv_timer);
-	struct rc_qp *qp = atomic_load(&conn->qp);
+	struct shm_conn *conn = to_shm(rc);
 
-	if (!qp)
-		return;
-	lock_take(&qp->lock);
-	if (qp->conn == conn) {
-		if (stash_is_too_old(conn))
-			shm_fail(conn, TERM_DDP_NO_BUFFER, NULL, IBV_WC_WR_FLUSH_ERR);
-		leave(conn);
-	}
-	lock_give(&qp->lock);
+	if (conn->tx.wrote)
+		bell_ring(conn);
+	note_rest(conn);
 }
 
-/* ---- what verbs asks ---- */
-
-/* Where nobody may come back for what the ring has, somebody must. */
-static void see_to_the_ring(struct shm_conn *conn)
+static bool op_send(struct rc_conn *rc)
 {
-	if (conn_is_attached(conn) && !progress_is_lent(&conn->source) && shm_rx_is_waiting(conn))
-		progress_again(&conn->source);
+	return shm_tx_run(to_shm(rc));
 }
 
-static void op_send(struct rc_qp *qp)
+static bool op_poll(struct rc_conn *rc, unsigned looks)
 {
-	struct shm_conn *conn = qp->conn;
+	return shm_rx_poll(to_shm(rc), looks);
+}
+
+static void op_resume(struct rc_conn *rc)
+{
+	shm_rx_run(to_shm(rc));
+}
+
+/* A peer that sleeps may sleep for this. */
+static void op_acknowledge(struct rc_conn *rc)
+{
+	struct shm_conn *conn = to_shm(rc);
+
+	rc->rx.ack_due = false;
+	bell_publish(conn);
+	bell_ring(conn);
+}
+
+static void op_say_goodbye(struct rc_conn *rc)
+{
+	struct shm_conn *conn = to_shm(rc);
 
 	shm_tx_run(conn);
-	see_to_the_ring(conn);
-	leave(conn);
+	if (conn_is_attached(rc) && rc->tx.open)
+		bell_publish(conn);
 }
 
-static bool op_send_now(struct rc_qp *qp, const struct ibv_sge *sge, unsigned num_sge,
-			uint32_t length, bool solicited)
+static void op_terminate(struct rc_conn *rc, uint16_t code, bool at_hand)
 {
-	struct shm_conn *conn = qp->conn;
-
-	if (!shm_tx_send_now(conn, sge, num_sge, length, solicited))
-		return false;
-	see_to_the_ring(conn);
-	leave(conn);
-	return true;
+	(void)at_hand;
+	bell_publish(to_shm(rc));
+	bell_terminate(to_shm(rc), code);
 }
 
-static bool op_drive(struct rc_qp *qp, unsigned looks)
+/*
+ * What was written stays in the peer's ring though this side lets go of it, so nothing has to be
+ * waited for.
+ */
+static void op_detach(struct rc_conn *rc, bool linger)
 {
-	struct shm_conn *conn = qp->conn;
-	bool any = shm_rx_poll(conn, looks);
+	struct shm_conn *conn = to_shm(rc);
 
-	if (conn_is_attached(conn) && conn->tx.open)
-		progress_looked(&conn->source, any);
-	if (conn_is_attached(conn) && shm_tx_is_pending(conn))
-		any |= shm_tx_run(conn);
-	leave(conn);
-	return any;
+	(void)linger;
+	progress_unwatch(&rc->source);
+	if (conn->reader.hold)
+		regions_leave(&conn->reader);
+	close_tcp(conn);
+	/* At once, so that the peer sees it; the descriptor lives until the last user has left. */
+	shutdown(conn->link->fd, SHUT_RDWR);
 }
 
-static void op_rest(struct rc_qp *qp)
+static void op_free(struct rc_conn *rc)
 {
-	struct shm_conn *conn = qp->conn;
+	struct shm_conn *conn = to_shm(rc);
 
-	progress_take_back(&conn->source);
-}
-
-static void op_recv_posted(struct rc_qp *qp)
-{
-	struct shm_conn *conn = qp->conn;
-
-	conn->rx.starved = false;
-	conn->rx.blocked = false;
-	shm_rx_run(conn);
-	if (conn_is_attached(conn))
-		shm_tx_run(conn);
-	see_to_the_ring(conn);
-	leave(conn);
-}
-
-static void op_disconnect(struct rc_qp *qp)
-{
-	struct shm_conn *conn = qp->conn;
-
-	shm_tx_run(conn);
-	if (conn_is_attached(conn)) {
-		log_info("%s: disconnected", conn->link->name);
-		detach(conn);
-	}
-	leave(conn);
-}
-
-static void op_close(struct rc_qp *qp)
-{
-	struct shm_conn *conn = qp->conn;
-
-	detach(conn);
-	leave(conn);
+	shm_link_free(conn->link);
+	rc_conn_fini(rc);
+	free(conn);
 }
 
 static const struct rc_transport shm_transport = {
-	.name = "shm",
-	.at_once = true,
+	.memory_only = true,
+	.put = shm_put,
+	.copy = shm_copy,
+	.put_now = shm_put_now,
 	.send = op_send,
-	.send_now = op_send_now,
-	.drive = op_drive,
-	.rest = op_rest,
-	.recv_posted = op_recv_posted,
-	.disconnect = op_disconnect,
-	.close = op_close,
+	.poll = op_poll,
+	.ready = op_ready,
+	.fetch = shm_fetch,
+	.resume = op_resume,
+	.acknowledge = op_acknowledge,
+	.look_for_acks = shm_look_for_acks,
+	.say_goodbye = op_say_goodbye,
+	.terminate = op_terminate,
+	.detach = op_detach,
+	.leave = op_leave,
+	.free = op_free,
 };
 
 /* ---- attaching ---- */
+
+static void describe(struct shm_conn *conn, const struct mpa_agreed *agreed, bool initiator)
+{
+	struct rc_conn *rc = &conn->rc;
+
+	rc->transport = &shm_transport;
+	rc->source.set_lent = bell_set_lent;
+	rc->initiator = initiator;
+	rc->acknowledged = true;
+	rc->ird = agreed->ird;
+	rc->ord = agreed->ord;
+	memcpy(rc->name, conn->link->name, sizeof(rc->name));
+	conn->agreed = *agreed;
+}
 
 int shm_attach(struct rc_qp *qp, struct shm_link *link, int tcp_fd, const struct mpa_agreed *agreed,
 	       bool initiator)
@@ -386,34 +283,24 @@ int shm_attach(struct rc_qp *qp, struct shm_link *link, int tcp_fd, const struct
 	if (!conn)
 		return -ENOMEM;
 	conn->link = link;
-	conn->source = (struct progress_source){
-		.fd = link->fd, .set = PROGRESS_DATA, .ready = ready, .set_lent = bell_set_lent};
-	conn->initiator = initiator;
-	conn->ird = agreed->ird;
-	conn->ord = agreed->ord;
-	conn->agreed = *agreed;
-	conn->tcp_fd = tcp_fd;
+	describe(conn, agreed, initiator);
 	conn->own = &area->side[end];
 	conn->peer = &area->side[1 - end];
-	atomic_init(&conn->qp, qp);
-	progress_timer_init(&conn->recv_timer, PROGRESS_DATA, recv_expired);
-	progress_timer_init(&conn->free_timer, PROGRESS_DATA, free_conn);
 	ring_writer_init(&conn->tx.ring, area->ring[end], &conn->peer->consumed);
 	ring_reader_init(&conn->rx.ring, area->ring[1 - end], &conn->own->consumed);
-	shm_rx_init(conn);
 	atomic_store(&conn->own->asleep, 1);
-	error = progress_watch(&conn->source, EPOLLIN);
+	error = rc_conn_init(&conn->rc, qp, link->fd);
 	if (error) {
 		free(conn);
 		return error;
 	}
-	qp->transport = &shm_transport;
-	qp->conn = conn;
-	qp->extended = true;
+	conn->tcp_fd = tcp_fd;
+	rc_conn_attach(&conn->rc, true);
 	atomic_store(&conn->own->domain, rc_domain(qp));
 	if (initiator)
 		open_conn(conn);
-	see_to_the_ring(conn);
-	leave(conn);
+	if (conn_is_attached(&conn->rc) && shm_rx_is_waiting(conn))
+		progress_again(&conn->rc.source);
+	rc_leave(&conn->rc);
 	return 0;
 }

@@ -89,17 +89,16 @@ ssize_t copy_onesided(struct shm_conn *conn, const struct rc_send *send, uint32_
 
 ssize_t copy_ref(struct shm_conn *conn)
 {
-	struct rx *rx = &conn->rx;
+	const struct rc_recv *recv = conn->rc.rx.recv;
+	struct shm_ref *ref = &conn->rx.ref;
 	struct iovec local[RC_MAX_SGE], remote[RC_MAX_SGE];
-	uint32_t left = rx->ref.length - rx->ref.done;
+	uint32_t left = (uint32_t)ref->frame.arg - ref->done;
 	size_t most = left < CHUNK ? left : CHUNK, here, there;
 	int to, from;
 	ssize_t bytes;
 
-	to = rc_sge_slice(rx->recv->sge, rx->recv->num_sge, rx->ref.done, most, local, RC_MAX_SGE,
-			  &here);
-	from = rc_sge_slice(rx->ref.sge, rx->ref.num_sge, rx->ref.done, most, remote, RC_MAX_SGE,
-			    &there);
+	to = rc_sge_slice(recv->sge, recv->num_sge, ref->done, most, local, RC_MAX_SGE, &here);
+	from = rc_sge_slice(ref->sge, ref->num_sge, ref->done, most, remote, RC_MAX_SGE, &there);
 	if (!is_peer_there(conn))
 		return -ESRCH;
 	begin_move(most);

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define VERSION 2 /* of this and of all that lies in shared memory */
+#define VERSION 3 /* of this and of all that lies in shared memory */
 
 static const char magic[8] = {'s', 'o', 'f', 't', 'r', 'd', 'm', 'a'};
 

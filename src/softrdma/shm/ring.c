@@ -17,7 +17,7 @@ static bool is_marked(uint64_t word)
 }
 
 /* Of any but a short one. */
-static uint32_t cells_for(const struct ring_entry *entry)
+static uint32_t cells_for(const struct rc_frame *entry)
 {
 	return (RING_HEADER + entry->len + RING_CELL - 1) / RING_CELL;
 }
@@ -112,7 +112,7 @@ static int reserve(struct ring_writer *ring, uint32_t cells)
 	return 0;
 }
 
-int ring_reserve(struct ring_writer *ring, const struct ring_entry *entry, uint8_t **payload)
+int ring_reserve(struct ring_writer *ring, const struct rc_frame *entry, uint8_t **payload)
 {
 	int error = reserve(ring, cells_for(entry));
 
@@ -120,14 +120,10 @@ int ring_reserve(struct ring_writer *ring, const struct ring_entry *entry, uint8
 	return error;
 }
 
-void ring_commit(struct ring_writer *ring, const struct ring_entry *entry)
+void ring_commit(struct ring_writer *ring, const struct rc_frame *entry)
 {
-	struct ring_entry *at = (struct ring_entry *)cell_at(ring->cells, ring->tail);
-
-	at->key = entry->key;
-	at->imm = entry->imm;
-	at->addr = entry->addr;
-	at->arg = entry->arg;
+	memcpy(cell_at(ring->cells, ring->tail) + RING_WORD, (const uint8_t *)entry + RING_WORD,
+	       RING_HEADER - RING_WORD);
 	appear(ring, ring_first_word(entry->kind, entry->flags, (uint16_t)entry->len),
 	       cells_for(entry));
 	prepare(ring, entry->len > RING_FIRST);
@@ -167,10 +163,10 @@ int ring_put_short(struct ring_writer *ring, uint8_t flags, const void *bytes, u
 
 	if (error)
 		return error;
-	if (len == RING_LINE && flags == RING_LAST && put_line(ring, bytes))
+	if (len == RING_LINE && flags == RC_LAST && put_line(ring, bytes))
 		return 0;
 	copy_short(cell_at(ring->cells, ring->tail) + RING_WORD, bytes, len);
-	appear(ring, ring_first_word(RING_SEND, flags, (uint16_t)len), 1);
+	appear(ring, ring_first_word(RC_SEND, flags, (uint16_t)len), 1);
 	prepare(ring, len > RING_LINE - RING_WORD);
 	return 0;
 }
@@ -230,14 +226,17 @@ static int skip_pad(struct ring_reader *ring)
 }
 
 /* Of any but a short one, whose first word is in @entry already. */
-static int take_header(struct ring_reader *ring, struct ring_entry *entry, const uint8_t **payload)
+static int take_header(struct ring_reader *ring, struct rc_frame *entry, const uint8_t **payload)
 {
 	const uint8_t *at = cell_at(ring->cells, head_of(ring));
 
-	if (entry->kind <= RING_PAD || entry->kind >= RING_KINDS || entry->len > RING_MAX_PAYLOAD ||
-	    cells_for(entry) > RING_CELLS - (head_of(ring) & MASK))
+	if (entry->kind == RING_NOTHING || entry->kind >= RC_KINDS ||
+	    entry->len > RING_MAX_PAYLOAD || cells_for(entry) > RING_CELLS - (head_of(ring) & MASK))
 		return -EPROTO;
 	memcpy((uint8_t *)entry + RING_WORD, at + RING_WORD, RING_HEADER - RING_WORD);
+	entry->swap = 0;
+	entry->sink_key = 0;
+	entry->sink_addr = 0;
 	*payload = at + RING_HEADER;
 	ring->next = head_of(ring) + cells_for(entry);
 	return 1;
@@ -251,27 +250,26 @@ static int take_short(struct ring_reader *ring, uint32_t header, const uint8_t *
 }
 
 /* What begins with @word, which was copied already. */
-static int take(struct ring_reader *ring, uint64_t word, struct ring_entry *entry,
+static int take(struct ring_reader *ring, uint64_t word, struct rc_frame *entry,
 		const uint8_t **payload)
 {
 	if (!is_marked(word)) {
-		*entry = (struct ring_entry){
-			.kind = RING_SEND, .flags = RING_LAST, .len = RING_LINE};
+		entry->kind = RC_SEND;
+		entry->flags = RC_LAST;
+		entry->len = RING_LINE;
 		return take_short(ring, 0, payload);
 	}
-	*entry = (struct ring_entry){
-		.kind = (uint8_t)word,
-		.flags = (uint8_t)(word >> 8),
-		.len = (uint16_t)(word >> 16),
-	};
-	if (entry->flags & ~RING_FLAGS)
+	entry->kind = (uint8_t)word;
+	entry->flags = (uint8_t)(word >> 8);
+	entry->len = (uint16_t)(word >> 16);
+	if (entry->flags & ~RC_FLAGS)
 		return -EPROTO;
 	return ring_is_short(entry->kind, entry->flags, entry->len)
 		       ? take_short(ring, RING_WORD, payload)
 		       : take_header(ring, entry, payload);
 }
 
-int ring_peek(struct ring_reader *ring, struct ring_entry *entry, const uint8_t **payload)
+int ring_peek(struct ring_reader *ring, struct rc_frame *entry, const uint8_t **payload)
 {
 	uint64_t word = word_at_head(ring);
 

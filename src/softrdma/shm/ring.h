@@ -29,6 +29,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "../rc/frame.h"
+
 #define RING_CELL        128u /* two lines: a short message fits one cell */
 #define RING_CELLS       512u /* a power of two */
 #define RING_BYTES       (RING_CELL * RING_CELLS)
@@ -40,42 +42,13 @@
 #define RING_SHORT       (RING_CELL - RING_WORD) /* bytes of a short Send at most */
 #define RING_MAX_PAYLOAD (64u * RING_CELL - RING_HEADER)
 
-enum ring_kind {
-	RING_NOTHING,
-	RING_PAD,       /* the rest of the ring up to its end is empty */
-	RING_SEND,      /* a piece of a Send */
-	RING_SEND_REF,  /* a whole Send that the reader fetches: its payload says where it lies */
-	RING_REF_DONE,  /* the oldest Send of that kind has been fetched */
-	RING_WRITE,     /* a piece of a Write */
-	RING_WRITE_IMM, /* the immediate data of the Write before */
-	RING_READ,      /* asks for memory */
-	RING_READ_DATA, /* a piece of the answer to the oldest one */
-	RING_ATOMIC,
-	RING_RESULT, /* of the oldest atomic */
-	RING_KINDS,
-};
+/* The kinds and flags of entries are those of frames; apart from them: */
+#define RING_NOTHING RC_NONE
+#define RING_PAD     RC_KINDS /* the rest of the ring up to its end is empty */
 
-enum ring_flag {
-	RING_LAST = 1, /* piece */
-	RING_SOLICITED = 2,
-	RING_INVALIDATE = 4, /* @key */
-	RING_IMMEDIATE = 8,  /* @imm */
-	RING_SWAP = 16,      /* an atomic: compare and swap, not fetch and add */
-	RING_FLAGS = 31,
-};
-
-struct ring_entry {
-	uint8_t kind;
-	uint8_t flags;
-	uint32_t len; /* payload */
-	uint32_t key; /* of the memory that a Write, Read or atomic is for, or to be invalidated */
-	uint32_t imm; /* network order */
-	uint64_t addr;
-	uint64_t
-		arg; /* bytes of a whole Read, Write or referred Send; add or compare; the result */
-};
-_Static_assert(sizeof(struct ring_entry) == RING_HEADER && offsetof(struct ring_entry, key) == 8,
-	       "from the key on it lies in the ring as it is here");
+_Static_assert(offsetof(struct rc_frame, key) == RING_WORD &&
+		       offsetof(struct rc_frame, arg) + sizeof(uint64_t) == RING_HEADER,
+	       "from the key to the argument a frame lies in the ring as it is");
 
 /*
  * The first word of a header, from the lowest byte on: kind, flags, length (2), mark (4). Made of
@@ -90,8 +63,7 @@ static inline uint64_t ring_first_word(uint8_t kind, uint8_t flags, uint16_t len
 /* A Send, or a piece of one, of which there is nothing more to say than its length. */
 static inline bool ring_is_short(uint8_t kind, uint8_t flags, uint32_t len)
 {
-	return kind == RING_SEND && !(flags & (RING_INVALIDATE | RING_IMMEDIATE)) &&
-	       len <= RING_SHORT;
+	return kind == RC_SEND && !(flags & (RC_INVALIDATE | RC_IMMEDIATE)) && len <= RING_SHORT;
 }
 
 /* ---- the writer ---- */
@@ -117,10 +89,10 @@ int ring_put_short(struct ring_writer *ring, uint8_t flags, const void *bytes, u
  * Where the payload of the next entry goes, which is any other. Its first RING_FIRST bytes are best
  * written last. As ring_put_short.
  */
-int ring_reserve(struct ring_writer *ring, const struct ring_entry *entry, uint8_t **payload);
+int ring_reserve(struct ring_writer *ring, const struct rc_frame *entry, uint8_t **payload);
 
 /* The payload is in place: the entry that was reserved, as every one must, becomes visible. */
-void ring_commit(struct ring_writer *ring, const struct ring_entry *entry);
+void ring_commit(struct ring_writer *ring, const struct rc_frame *entry);
 
 /* Has the reader told of more room since we looked? */
 bool ring_has_moved(const struct ring_writer *ring);
@@ -148,9 +120,10 @@ void ring_fetch(const struct ring_reader *ring);
 
 /*
  * The next entry, copied once and checked as far as it can be without knowing what it is for; its
- * payload lies in the ring, where the peer can change it. 1; 0: there is none; -EPROTO.
+ * payload lies in the ring, where the peer can change it. Of a short Send only kind, flags and
+ * length are set. 1; 0: there is none; -EPROTO.
  */
-int ring_peek(struct ring_reader *ring, struct ring_entry *entry, const uint8_t **payload);
+int ring_peek(struct ring_reader *ring, struct rc_frame *entry, const uint8_t **payload);
 
 /* What was looked at last has been dealt with. */
 void ring_pop(struct ring_reader *ring);

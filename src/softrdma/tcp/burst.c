@@ -19,7 +19,7 @@ _Static_assert(BURST_BYTES + FPDU_MAX_ULPDU < 2 * NEAR_QUEUE_BYTES,
 
 int burst_init(struct tcp_conn *conn)
 {
-	struct tx *tx = &conn->tx;
+	struct tcp_tx *tx = &conn->tx;
 
 	tx->stage_size = conn->crc ? STAGE_SIZE_CRC : STAGE_SIZE;
 	tx->stage = malloc(tx->stage_size);
@@ -31,7 +31,7 @@ void burst_fini(struct tcp_conn *conn)
 	free(conn->tx.stage);
 }
 
-static void add_iov(struct tx *tx, void *base, size_t len)
+static void add_iov(struct tcp_tx *tx, void *base, size_t len)
 {
 	struct iovec *last = tx->iov_end ? &tx->iov[tx->iov_end - 1] : NULL;
 
@@ -45,7 +45,7 @@ static void add_iov(struct tx *tx, void *base, size_t len)
 	tx->iov[tx->iov_end++] = (struct iovec){.iov_base = base, .iov_len = len};
 }
 
-static uint8_t *stage(struct tx *tx, size_t len)
+static uint8_t *stage(struct tcp_tx *tx, size_t len)
 {
 	uint8_t *bytes = tx->stage + tx->stage_len;
 
@@ -54,17 +54,18 @@ static uint8_t *stage(struct tx *tx, size_t len)
 	return bytes;
 }
 
-static bool is_copied(const struct tcp_conn *conn, size_t len)
+bool burst_is_copied(const struct tcp_conn *conn, size_t len)
 {
 	return conn->crc || len <= COPY_MAX;
 }
 
 bool burst_has_room(const struct tcp_conn *conn, size_t len)
 {
-	const struct tx *tx = &conn->tx;
+	const struct tcp_tx *tx = &conn->tx;
 
 	return tx->left < BURST_BYTES && tx->iov_end + RC_MAX_SGE + 2 <= TX_IOV &&
-	       tx->stage_size - tx->stage_len >= HEADER_ROOM + (is_copied(conn, len) ? len : 0);
+	       tx->stage_size - tx->stage_len >=
+		       HEADER_ROOM + (burst_is_copied(conn, len) ? len : 0);
 }
 
 size_t burst_max_payload(const struct tcp_conn *conn, size_t header_len)
@@ -83,7 +84,7 @@ static void add_payload(struct tcp_conn *conn, const struct ibv_sge *sge, unsign
 	size_t bytes;
 	int count;
 
-	if (is_copied(conn, len)) {
+	if (burst_is_copied(conn, len)) {
 		rc_sge_gather(sge, num_sge, offset, stage(&conn->tx, len), len);
 		return;
 	}
@@ -119,7 +120,7 @@ void burst_add_fpdu(struct tcp_conn *conn, const uint8_t *header, size_t header_
 	add_trailer(conn, start, header_len - FPDU_LENGTH_LEN + len);
 }
 
-void burst_reset(struct tx *tx)
+void burst_reset(struct tcp_tx *tx)
 {
 	tx->iov_first = tx->iov_end = 0;
 	tx->stage_len = 0;

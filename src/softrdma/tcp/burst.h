@@ -7,8 +7,10 @@
 
 int burst_init(struct tcp_conn *conn); /* 0 or -ENOMEM */
 void burst_fini(struct tcp_conn *conn);
-void burst_reset(struct tx *tx);
+void burst_reset(struct tcp_tx *tx);
 
+/* Is a payload of @len bytes copied when it is added, rather than when the socket takes it? */
+bool burst_is_copied(const struct tcp_conn *conn, size_t len);
 /* Is there room for another FPDU with @len bytes of payload? */
 bool burst_has_room(const struct tcp_conn *conn, size_t len);
 /* Of one FPDU. */

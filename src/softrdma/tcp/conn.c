@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The life of an iWARP connection: attached to its queue pair, then waiting for its end alone. */
+/* The life of an iWARP connection's socket: from the handshake's end until the peer has closed. */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <net/if.h>
@@ -16,7 +16,6 @@
 
 #include "../../common/log.h"
 #include "conn.h"
-#include "held.h"
 #include "near.h"
 
 /*
@@ -35,19 +34,18 @@
 static void free_conn(struct tcp_conn *conn)
 {
 	progress_timer_cancel(&conn->open_timer);
-	progress_timer_cancel(&conn->recv_timer);
-	progress_timer_cancel(&conn->linger_timer);
-	progress_unwatch(&conn->source);
-	close(conn->source.fd);
-	tx_fini(conn);
-	rx_fini(conn);
+	progress_unwatch(&conn->rc.source);
+	close(conn->rc.source.fd);
+	tcp_tx_fini(conn);
+	tcp_rx_fini(conn);
+	rc_conn_fini(&conn->rc);
 	free(conn);
 }
 
-void conn_watch(struct tcp_conn *conn, uint32_t events)
+void tcp_watch(struct tcp_conn *conn, uint32_t events)
 {
-	if (events != conn->source.events)
-		progress_rewatch(&conn->source, events);
+	if (events != conn->rc.source.events)
+		progress_rewatch(&conn->rc.source, events);
 }
 
 /* ---- after the queue pair ---- */
@@ -62,7 +60,7 @@ static void drain(struct tcp_conn *conn)
 	ssize_t got;
 
 	for (int i = 0; i < 64; i++) {
-		got = recv(conn->source.fd, scrap, sizeof(scrap), MSG_DONTWAIT);
+		got = recv(conn->rc.source.fd, scrap, sizeof(scrap), MSG_DONTWAIT);
 		if (got < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (got <= 0) {
@@ -82,255 +80,156 @@ static void abort_unread(int fd)
 		setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
 }
 
-static void linger_expired(struct progress_timer *timer)
+static void op_free(struct rc_conn *rc)
 {
-	struct tcp_conn *conn = container_of(timer, struct tcp_conn, linger_timer);
-
-	if (atomic_load(&conn->qp)) {
-		progress_timer_arm(timer, 1); /* leave() has not finished */
-		return;
-	}
-	abort_unread(conn->source.fd);
-	free_conn(conn);
+	abort_unread(rc->source.fd);
+	free_conn(to_tcp(rc));
 }
 
-/* The queue pair and its connection part. */
-static void detach(struct tcp_conn *conn, bool linger)
+static void op_detach(struct rc_conn *rc, bool linger)
 {
-	struct rc_qp *qp = conn_qp(conn);
+	struct tcp_conn *conn = to_tcp(rc);
+	bool lingers = linger && !shutdown(rc->source.fd, SHUT_WR);
 
-	qp->transport = NULL;
-	qp->conn = NULL;
 	progress_timer_cancel(&conn->open_timer);
-	progress_timer_cancel(&conn->recv_timer);
-	conn->detached = true;
-	conn->lingers = linger && !shutdown(conn->source.fd, SHUT_WR);
-	if (conn->lingers)
-		conn_watch(conn, EPOLLIN);
+	rc->linger_ms = lingers ? LINGER_MS : 0;
+	if (lingers)
+		tcp_watch(conn, EPOLLIN);
 	else
-		progress_unwatch(&conn->source);
+		progress_unwatch(&rc->source);
 }
 
-/*
- * Every function that verbs, the socket or the clock calls ends with this. A connection that was
- * detached meanwhile is let go, to be freed by the progress thread; nothing of it may be touched
- * after this.
- */
-static void leave(struct tcp_conn *conn)
-{
-	if (!conn->detached)
-		return;
-	progress_timer_arm(&conn->linger_timer, conn->lingers ? LINGER_MS : 0);
-	atomic_store(&conn->qp, NULL);
-}
-
-/* ---- ends ---- */
-
-/* What was wrong with one of our own requests. */
-static const char *local_fault_text(enum ibv_wc_status status)
-{
-	switch (status) {
-	case IBV_WC_LOC_LEN_ERR:
-		return "a request is too long";
-	case IBV_WC_LOC_PROT_ERR:
-		return "a request names memory that is not registered, or not for this use";
-	case IBV_WC_LOC_QP_OP_ERR:
-		return "a read was posted, and none was agreed on (initiator_depth)";
-	default:
-		return "a request failed";
-	}
-}
-
-void conn_fail(struct tcp_conn *conn, uint16_t code, bool offending, struct rc_send *send,
-	       enum ibv_wc_status status)
-{
-	struct rc_qp *qp = conn_qp(conn);
-	const struct rx *rx = &conn->rx;
-
-	log_warn("%s: ends: %s", conn->name,
-		 code == TERM_NONE ? local_fault_text(status) : terminate_text(code));
-	if (code != TERM_NONE)
-		tx_terminate(conn, code, offending ? rx->header + FPDU_LENGTH_LEN : NULL,
-			     rx->segment.header_len, rx->ulpdu_len);
-	rc_failed(qp, send, status, EPROTO);
-	detach(conn, true);
-}
-
-void conn_end(struct tcp_conn *conn, int error)
-{
-	if (error)
-		log_info("%s: lost: %s", conn->name, strerror(error));
-	else
-		log_info("%s: closed by the peer", conn->name);
-	rc_failed(conn_qp(conn), NULL, IBV_WC_WR_FLUSH_ERR, error);
-	detach(conn, !error);
-}
-
-void conn_terminated(struct tcp_conn *conn, uint16_t code, struct rc_send *send)
-{
-	log_warn("%s: the peer ends the connection: %s", conn->name, terminate_text(code));
-	rc_failed(conn_qp(conn), send, IBV_WC_REM_ACCESS_ERR, EPROTO);
-	detach(conn, true);
-}
-
-/* ---- what the socket and the clock say ---- */
-
-static void drive(struct tcp_conn *conn)
-{
-	rx_run(conn);
-	if (conn_is_attached(conn))
-		tx_run(conn);
-}
-
-static void ready(struct progress_source *source, uint32_t events)
-{
-	struct tcp_conn *conn = container_of(source, struct tcp_conn, source);
-	struct rc_qp *qp = atomic_load(&conn->qp);
-
-	if (!qp) {
-		drain(conn);
-		return;
-	}
-	lock_take(&qp->lock);
-	if (qp->conn == conn) {
-		if (events & ~(uint32_t)EPOLLIN)
-			tx_unblock(conn);
-		/* While the stream is not read, only this tells of its end. */
-		if (conn->rx.blocked && (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)))
-			conn_end(conn, 0);
-		else
-			drive(conn);
-		leave(conn);
-	}
-	lock_give(&qp->lock);
-}
-
-/* A timer's callback on an attached connection. */
-static void on_timer(struct tcp_conn *conn, void (*action)(struct tcp_conn *conn))
-{
-	struct rc_qp *qp = atomic_load(&conn->qp);
-
-	if (!qp)
-		return;
-	lock_take(&qp->lock);
-	if (qp->conn == conn) {
-		action(conn);
-		leave(conn);
-	}
-	lock_give(&qp->lock);
-}
+/* ---- when the first FPDUs may leave ---- */
 
 /* A foreign acceptor has replied, and has had time to get ready. Later: or has it not? */
 static void go_ahead(struct tcp_conn *conn)
 {
-	if (!conn->tx.open) {
-		tx_open(conn);
+	if (!conn->rc.tx.open) {
+		tcp_tx_open(conn);
 	} else if (conn->heard) {
 		return;
 	} else {
-		tx_nudge(conn);
+		tcp_tx_nudge(conn);
 		conn->nudges++;
 	}
-	if (conn_is_attached(conn) && conn->nudges < MAX_NUDGES)
+	if (conn_is_attached(&conn->rc) && conn->nudges < MAX_NUDGES)
 		progress_timer_arm(&conn->open_timer, NUDGE_MS << conn->nudges);
 }
 
-static void may_open(struct tcp_conn *conn)
+static void finish_broken(struct tcp_conn *conn);
+
+static void may_open(struct rc_conn *rc)
 {
-	if (conn->initiator)
+	struct tcp_conn *conn = to_tcp(rc);
+
+	if (rc->initiator)
 		go_ahead(conn);
 	else if (!conn->rtr)
-		tx_open(conn);
+		tcp_tx_open(conn);
 	else
-		conn_fail(conn, TERM_MPA_RTR, false, NULL, IBV_WC_WR_FLUSH_ERR);
+		rc_fail(rc, TERM_MPA_RTR, false, NULL, IBV_WC_WR_FLUSH_ERR);
+	finish_broken(conn);
 }
 
 static void open_expired(struct progress_timer *timer)
 {
-	on_timer(container_of(timer, struct tcp_conn, open_timer), may_open);
+	rc_on_timer(&container_of(timer, struct tcp_conn, open_timer)->rc, may_open);
 }
 
-static void give_up_waiting(struct tcp_conn *conn)
+void tcp_hear_first(struct tcp_conn *conn)
 {
-	if (held_too_long(conn))
-		conn_fail(conn, TERM_DDP_NO_BUFFER, false, NULL, IBV_WC_WR_FLUSH_ERR);
+	conn->heard = true;
+	conn->rc.waits_for_first = false;
+	if (conn->rc.initiator)
+		return;
+	progress_timer_cancel(&conn->open_timer);
+	rc_opened(conn_qp(&conn->rc));
+	tcp_tx_open(conn);
 }
 
-static void recv_expired(struct progress_timer *timer)
+/* ---- what the engine asks ---- */
+
+/* The socket takes no more; it may still have messages for us, or a reason. */
+static void finish_broken(struct tcp_conn *conn)
 {
-	on_timer(container_of(timer, struct tcp_conn, recv_timer), give_up_waiting);
+	if (!conn_is_attached(&conn->rc) || !conn->tx.broken)
+		return;
+	while (conn_is_attached(&conn->rc) && tcp_rx_run(conn))
+		continue;
+	if (conn_is_attached(&conn->rc))
+		rc_end(&conn->rc, conn->tx.broken);
 }
 
-/* ---- the transport's operations ---- */
-
-static void op_send(struct rc_qp *qp)
+static bool op_send(struct rc_conn *rc)
 {
-	struct tcp_conn *conn = qp->conn;
+	struct tcp_conn *conn = to_tcp(rc);
+	bool any = tcp_tx_run(conn);
 
-	tx_run(conn);
-	leave(conn);
-}
-
-static bool op_drive(struct rc_qp *qp, unsigned looks)
-{
-	struct tcp_conn *conn = qp->conn;
-	bool any = rx_run(conn);
-
-	(void)looks; /* each would be a system call */
-	if (conn_is_attached(conn))
-		progress_looked(&conn->source, any);
-	if (conn_is_attached(conn) && tx_is_pending(conn))
-		any |= tx_run(conn);
-	leave(conn);
+	finish_broken(conn);
 	return any;
 }
 
-static void op_rest(struct rc_qp *qp)
+static bool op_poll(struct rc_conn *rc, unsigned looks)
 {
-	struct tcp_conn *conn = qp->conn;
+	struct tcp_conn *conn = to_tcp(rc);
+	bool any = tcp_rx_run(conn);
 
-	progress_take_back(&conn->source);
+	(void)looks; /* each would be a system call */
+	finish_broken(conn);
+	return any;
 }
 
-static void op_recv_posted(struct rc_qp *qp)
+static void op_ready(struct rc_conn *rc, uint32_t events)
 {
-	struct tcp_conn *conn = qp->conn;
+	struct tcp_conn *conn = to_tcp(rc);
 
-	rx_resume(conn);
-	if (conn_is_attached(conn) && tx_is_pending(conn))
-		tx_run(conn);
-	leave(conn);
-}
-
-static void op_disconnect(struct rc_qp *qp)
-{
-	struct tcp_conn *conn = qp->conn;
-
-	tx_unblock(conn);
-	tx_run(conn);
-	if (conn_is_attached(conn)) {
-		log_info("%s: disconnected", conn->name);
-		detach(conn, true);
+	if (rc->detached) {
+		drain(conn);
+		return;
 	}
-	leave(conn);
+	if (events & EPOLLOUT)
+		conn->tx.full = false;
+	/* Nothing is read while a frame is blocked, but an end is noticed. */
+	if (rc->rx.blocked && (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))) {
+		rc_end(rc, 0);
+		return;
+	}
+	tcp_rx_run(conn);
+	/* An acknowledgement alone can wait for company. */
+	if (conn_is_attached(rc) && (rc_is_pending(rc) || (events & EPOLLOUT)))
+		tcp_tx_run(conn);
+	finish_broken(conn);
 }
 
-static void op_close(struct rc_qp *qp)
+static void op_acknowledge(struct rc_conn *rc)
 {
-	struct tcp_conn *conn = qp->conn;
+	op_send(rc);
+}
 
-	detach(conn, true);
-	leave(conn);
+static void op_say_goodbye(struct rc_conn *rc)
+{
+	struct tcp_conn *conn = to_tcp(rc);
+
+	conn->tx.full = false;
+	tcp_tx_run(conn);
+}
+
+static void op_terminate(struct rc_conn *rc, uint16_t code, bool at_hand)
+{
+	tcp_tx_terminate(to_tcp(rc), code, at_hand);
 }
 
 static const struct rc_transport tcp_transport = {
-	.name = "tcp",
+	.put = tcp_put,
 	.send = op_send,
-	.drive = op_drive,
-	.rest = op_rest,
-	.recv_posted = op_recv_posted,
-	.disconnect = op_disconnect,
-	.close = op_close,
+	.poll = op_poll,
+	.ready = op_ready,
+	.resume = tcp_rx_resume,
+	.acknowledge = op_acknowledge,
+	.say_goodbye = op_say_goodbye,
+	.terminate = op_terminate,
+	.detach = op_detach,
+	.free = op_free,
 };
 
 /* ---- attaching ---- */
@@ -352,7 +251,7 @@ static void name_end(int fd, int (*get)(int fd, struct sockaddr *addr, socklen_t
 		snprintf(out, size, "%s:%s", host, port);
 }
 
-static void name_conn(struct tcp_conn *conn)
+static void name_conn(struct rc_conn *conn)
 {
 	size_t half = sizeof(conn->name) / 2 - 1;
 	size_t len;
@@ -371,7 +270,7 @@ static size_t choose_max_ulpdu(const struct tcp_conn *conn)
 	int mss = 0;
 	socklen_t len = sizeof(mss);
 
-	if (conn->soft || getsockopt(conn->source.fd, IPPROTO_TCP, TCP_MAXSEG, &mss, &len) ||
+	if (conn->soft || getsockopt(conn->rc.source.fd, IPPROTO_TCP, TCP_MAXSEG, &mss, &len) ||
 	    mss < 128)
 		return FPDU_MAX_ULPDU;
 	return fpdu_max_ulpdu((size_t)mss);
@@ -380,53 +279,59 @@ static size_t choose_max_ulpdu(const struct tcp_conn *conn)
 /* When may the first FPDU leave? */
 static void schedule_open(struct tcp_conn *conn)
 {
-	if (conn->soft && (conn->initiator || !conn->rtr))
-		tx_open(conn);
-	else if (conn->initiator)
+	bool initiator = conn->rc.initiator;
+
+	if (conn->soft && (initiator || !conn->rtr))
+		tcp_tx_open(conn);
+	else if (initiator)
 		progress_timer_arm(&conn->open_timer, SETTLE_MS);
 	else
 		progress_timer_arm(&conn->open_timer, conn->rtr ? RTR_MS : FIRST_FPDU_MS);
 }
 
+static void describe(struct tcp_conn *conn, const struct mpa_agreed *agreed, bool initiator)
+{
+	conn->rc.transport = &tcp_transport;
+	conn->rc.initiator = initiator;
+	conn->rc.waits_for_first = !initiator && !agreed->rtr;
+	conn->rc.acknowledged = agreed->acks;
+	conn->rc.ird = agreed->ird;
+	conn->rc.ord = agreed->ord;
+	conn->crc = agreed->crc;
+	conn->soft = agreed->soft;
+	conn->rtr = agreed->rtr;
+}
+
 int tcp_attach(struct rc_qp *qp, int fd, const struct mpa_agreed *agreed, bool initiator)
 {
 	struct tcp_conn *conn = calloc(1, sizeof(*conn));
+	struct rc_conn *rc = &conn->rc;
 	int error, one = 1;
 
 	if (!conn)
 		return -ENOMEM;
-	conn->source = (struct progress_source){.fd = fd, .set = PROGRESS_DATA, .ready = ready};
-	conn->initiator = initiator;
-	conn->crc = agreed->crc;
-	conn->soft = agreed->soft;
-	conn->rtr = agreed->rtr;
-	conn->ird = agreed->ird;
-	conn->ord = agreed->ord;
+	describe(conn, agreed, initiator);
+	rc->source.fd = fd;
 	conn->max_ulpdu = choose_max_ulpdu(conn);
-	atomic_init(&conn->qp, qp);
 	progress_timer_init(&conn->open_timer, PROGRESS_DATA, open_expired);
-	progress_timer_init(&conn->recv_timer, PROGRESS_DATA, recv_expired);
-	progress_timer_init(&conn->linger_timer, PROGRESS_DATA, linger_expired);
-	name_conn(conn);
+	name_conn(rc);
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	near_shorten_queue(fd);
-	rx_init(conn);
-	error = tx_init(conn);
+	tcp_rx_init(conn);
+	error = tcp_tx_init(conn);
 	if (!error)
-		error = progress_watch(&conn->source, EPOLLIN);
+		error = rc_conn_init(rc, qp, fd);
 	if (error) {
-		tx_fini(conn);
-		rx_fini(conn);
+		tcp_tx_fini(conn);
 		free(conn);
 		return error;
 	}
-	qp->transport = &tcp_transport;
-	qp->conn = conn;
-	qp->extended = conn->soft;
-	log_info("%s: connected by TCP, QP 0x%x, %s, crc %s, peer %s, ird %u ord %u", conn->name,
+	rc_conn_attach(rc, conn->soft);
+	log_info("%s: connected by TCP, QP 0x%x, %s, crc %s, peer %s, ird %u ord %u", rc->name,
 		 qp->qp_num, initiator ? "initiator" : "responder", conn->crc ? "on" : "off",
-		 conn->soft ? "softrdma" : "foreign", conn->ird, conn->ord);
+		 conn->soft ? "softrdma" : "foreign", rc->ird, rc->ord);
 	schedule_open(conn);
-	leave(conn);
+	finish_broken(conn);
+	rc_leave(rc);
 	return 0;
 }

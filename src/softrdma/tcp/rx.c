@@ -13,8 +13,6 @@
 
 #include "../wire/crc32c.h"
 #include "conn.h"
-#include "held.h"
-#include "segment.h"
 
 #define SCRATCH_SIZE   (64 << 10)
 #define SCRATCH_SENDS  (16 << 10) /* while Sends come: no more than a usual receive queue takes */
@@ -49,75 +47,28 @@ static uint8_t *scratch(void)
 	return bytes;
 }
 
-void rx_init(struct tcp_conn *conn)
+void tcp_rx_init(struct tcp_conn *conn)
 {
 	ddp_order_init(&conn->rx.order);
-	list_init(&conn->rx.held);
 }
 
-void rx_fini(struct tcp_conn *conn)
+void tcp_rx_fini(struct tcp_conn *conn)
 {
-	held_drop_all(conn);
 	free(conn->rx.stash);
 }
 
-/* When the layout was not understood no header is attached. */
-static enum outcome fail_bare(struct tcp_conn *conn, uint16_t code)
+/* @at_hand: the header that is to blame was understood, and is attached. */
+static enum rc_outcome fail(struct tcp_conn *conn, uint16_t code, bool at_hand)
 {
-	conn_fail(conn, code, false, NULL, IBV_WC_WR_FLUSH_ERR);
-	return ENDED;
+	rc_fail(&conn->rc, code, at_hand, NULL, IBV_WC_WR_FLUSH_ERR);
+	return RC_ENDED;
 }
 
 /* ---- payload ---- */
 
-/*
- * Memory for the payload still to come, at most @most bytes; @region is to be put back by the
- * caller. Pieces, or -1: gone.
- */
-static int payload_slices(struct tcp_conn *conn, size_t most, struct iovec *iov,
-			  struct rc_region **region)
+static enum rc_outcome place(struct tcp_conn *conn, const uint8_t *data, size_t len)
 {
-	struct rx *rx = &conn->rx;
-	enum rc_fault fault;
-	const struct rc_send *send;
-	size_t bytes;
-	void *mem;
-
-	*region = NULL;
-	switch (rx->sink) {
-	case SINK_RECV:
-		return rc_sge_slice(rx->recv->sge, rx->recv->num_sge, rx->recv_done + rx->done,
-				    most, iov, RC_MAX_SGE, &bytes);
-	case SINK_READ:
-		send = tx_oldest_request(conn);
-		return rc_sge_slice(send->sge, send->num_sge, (uint64_t)rx->read_done + rx->done,
-				    most, iov, RC_MAX_SGE, &bytes);
-	case SINK_REGION:
-		*region = rc_region_get(conn_qp(conn), rx->segment.stag, rx->segment.to + rx->done,
-					most, IBV_ACCESS_REMOTE_WRITE, &mem, &fault);
-		if (!*region)
-			return -1;
-		iov[0] = (struct iovec){.iov_base = mem, .iov_len = most};
-		return 1;
-	case SINK_HELD:
-		iov[0] = (struct iovec){.iov_base = held_end(conn), .iov_len = most};
-		return 1;
-	default:
-		return 0;
-	}
-}
-
-/* @len bytes of payload are in place. */
-static void payload_placed(struct tcp_conn *conn, size_t len)
-{
-	conn->rx.done += (uint32_t)len;
-	if (conn->rx.sink == SINK_HELD)
-		held_placed(conn, (uint32_t)len);
-}
-
-static enum outcome place(struct tcp_conn *conn, const uint8_t *data, size_t len)
-{
-	struct rx *rx = &conn->rx;
+	struct tcp_rx *rx = &conn->rx;
 	struct iovec iov[RC_MAX_SGE];
 	struct rc_region *region;
 	const uint8_t *from = data;
@@ -125,47 +76,37 @@ static enum outcome place(struct tcp_conn *conn, const uint8_t *data, size_t len
 
 	if (conn->crc)
 		rx->crc = crc32c(rx->crc, data, len);
-	if (rx->sink == SINK_TERMINATE && rx->done < sizeof(rx->terminate)) {
+	if (rx->segment.opcode == RDMAP_TERMINATE && rx->done < sizeof(rx->terminate)) {
 		size_t room = sizeof(rx->terminate) - rx->done;
 
 		memcpy(rx->terminate + rx->done, data, len < room ? len : room);
 	}
-	count = payload_slices(conn, len, iov, &region);
+	count = rc_place(&conn->rc, &rx->frame, rx->done, len, iov, &region);
 	if (count < 0)
-		return segment_fail(conn, TERM_DDP_INVALID_STAG); /* deregistered in the middle */
+		return fail(conn, TERM_DDP_INVALID_STAG, true); /* deregistered in the middle */
 	for (int i = 0; i < count; i++) {
 		memcpy(iov[i].iov_base, from, iov[i].iov_len);
 		from += iov[i].iov_len;
 	}
 	if (region)
 		rc_region_put(region);
-	payload_placed(conn, len);
-	return GO_ON;
+	rx->done += (uint32_t)len;
+	return RC_GO_ON;
 }
 
 /* ---- the stream ---- */
 
-/* The initiator's first FPDU: now this side may speak. */
-static void hear_first(struct tcp_conn *conn)
-{
-	conn->heard = true;
-	if (conn->initiator)
-		return;
-	progress_timer_cancel(&conn->open_timer);
-	rc_opened(conn_qp(conn));
-	tx_open(conn);
-}
-
 /* The empty FPDU that may open a peer-to-peer connection. */
 static bool is_ready_to_receive(const struct tcp_conn *conn)
 {
-	return !conn->rx.ulpdu_len && !conn->heard && !conn->initiator && conn->rtr == MPA_RTR_FPDU;
+	return !conn->rx.ulpdu_len && !conn->heard && !conn->rc.initiator &&
+	       conn->rtr == MPA_RTR_FPDU;
 }
 
-/* Take header bytes from *@data. GO_ON with state changed when the header is whole. */
-static enum outcome take_header(struct tcp_conn *conn, const uint8_t **data, size_t *len)
+/* Take header bytes from *@data. RC_GO_ON with state changed when the header is whole. */
+static enum rc_outcome take_header(struct tcp_conn *conn, const uint8_t **data, size_t *len)
 {
-	struct rx *rx = &conn->rx;
+	struct tcp_rx *rx = &conn->rx;
 	size_t have = rx->header_len, more = sizeof(rx->header) - have, ulpdu;
 	uint16_t why = TERM_NONE;
 	int error;
@@ -179,7 +120,7 @@ static enum outcome take_header(struct tcp_conn *conn, const uint8_t **data, siz
 		rx->header_len = (uint8_t)have;
 		*data += more;
 		*len -= more;
-		return GO_ON;
+		return RC_GO_ON;
 	}
 	rx->ulpdu_len = (uint16_t)(rx->header[0] << 8 | rx->header[1]);
 	rx->rtr = is_ready_to_receive(conn);
@@ -193,28 +134,29 @@ static enum outcome take_header(struct tcp_conn *conn, const uint8_t **data, siz
 		rx->header_len = (uint8_t)have;
 		*data += more;
 		*len -= more;
-		return GO_ON;
+		return RC_GO_ON;
 	}
 	if (error)
-		return fail_bare(conn, why);
+		return fail(conn, why, false);
 	more = FPDU_LENGTH_LEN + rx->segment.header_len - rx->header_len;
 	*data += more;
 	*len -= more;
 	rx->header_len = 0;
-	if (!rx->rtr && ddp_order_check(&rx->order, &rx->segment, &why))
-		return segment_fail(conn, why);
+	if (!rx->rtr && !tcp_is_acknowledgement(conn) &&
+	    ddp_order_check(&rx->order, &rx->segment, &why))
+		return fail(conn, why, true);
 	rx->crc = conn->crc ? crc32c(0, rx->header, FPDU_LENGTH_LEN + rx->segment.header_len) : 0;
 	rx->done = 0;
 	rx->trailer_len = 0;
 	rx->state = RX_PAYLOAD;
 	if (rx->rtr)
-		return GO_ON;
-	return segment_begin(conn);
+		return RC_GO_ON;
+	return tcp_begin_segment(conn);
 }
 
-static enum outcome take_trailer(struct tcp_conn *conn, const uint8_t **data, size_t *len)
+static enum rc_outcome take_trailer(struct tcp_conn *conn, const uint8_t **data, size_t *len)
 {
-	struct rx *rx = &conn->rx;
+	struct tcp_rx *rx = &conn->rx;
 	size_t pad = fpdu_pad(rx->ulpdu_len);
 	size_t more = pad + FPDU_CRC_LEN - rx->trailer_len;
 
@@ -225,20 +167,20 @@ static enum outcome take_trailer(struct tcp_conn *conn, const uint8_t **data, si
 	*data += more;
 	*len -= more;
 	if (rx->trailer_len < pad + FPDU_CRC_LEN)
-		return GO_ON;
+		return RC_GO_ON;
 	if (conn->crc && crc32c(rx->crc, rx->trailer, pad) != fpdu_get_crc(rx->trailer + pad))
-		return segment_fail(conn, TERM_MPA_CRC);
+		return fail(conn, TERM_MPA_CRC, true);
 	rx->state = RX_HEADER;
 	if (!conn->heard)
-		hear_first(conn);
-	return conn_is_attached(conn) ? segment_end(conn) : ENDED;
+		tcp_hear_first(conn);
+	return conn_is_attached(&conn->rc) ? tcp_end_segment(conn) : RC_ENDED;
 }
 
-static enum outcome take_payload(struct tcp_conn *conn, const uint8_t **data, size_t *len)
+static enum rc_outcome take_payload(struct tcp_conn *conn, const uint8_t **data, size_t *len)
 {
-	struct rx *rx = &conn->rx;
+	struct tcp_rx *rx = &conn->rx;
 	size_t more = rx->segment.payload_len - rx->done;
-	enum outcome outcome = GO_ON;
+	enum rc_outcome outcome = RC_GO_ON;
 
 	if (more > *len)
 		more = *len;
@@ -246,7 +188,7 @@ static enum outcome take_payload(struct tcp_conn *conn, const uint8_t **data, si
 		outcome = place(conn, *data, more);
 	*data += more;
 	*len -= more;
-	if (outcome == GO_ON && rx->done == rx->segment.payload_len)
+	if (outcome == RC_GO_ON && rx->done == rx->segment.payload_len)
 		rx->state = RX_TRAILER;
 	return outcome;
 }
@@ -254,11 +196,11 @@ static enum outcome take_payload(struct tcp_conn *conn, const uint8_t **data, si
 /* Stop reading: keep what was read already. */
 static void block(struct tcp_conn *conn, const uint8_t *data, size_t len)
 {
-	struct rx *rx = &conn->rx;
+	struct tcp_rx *rx = &conn->rx;
 	uint8_t *stash = len ? malloc(len) : NULL;
 
 	if (len && !stash) {
-		segment_fail(conn, TERM_DDP_NO_BUFFER);
+		fail(conn, TERM_DDP_NO_BUFFER, true);
 		return;
 	}
 	if (len)
@@ -266,18 +208,17 @@ static void block(struct tcp_conn *conn, const uint8_t *data, size_t len)
 	free(rx->stash);
 	rx->stash = stash;
 	rx->stash_len = len;
-	rx->blocked = true;
-	conn_watch(conn, (conn->source.events & ~(uint32_t)EPOLLIN) | EPOLLRDHUP);
+	tcp_watch(conn, (conn->rc.source.events & ~(uint32_t)EPOLLIN) | EPOLLRDHUP);
 }
 
 /* Work through @len bytes of the stream. False: no more may be read now. */
 static bool feed(struct tcp_conn *conn, const uint8_t *data, size_t len)
 {
-	struct rx *rx = &conn->rx;
-	enum outcome outcome = GO_ON;
+	struct tcp_rx *rx = &conn->rx;
+	enum rc_outcome outcome = RC_GO_ON;
 
 	/* An empty payload takes its step without bytes. */
-	while (outcome == GO_ON &&
+	while (outcome == RC_GO_ON &&
 	       (len || (rx->state == RX_PAYLOAD && rx->done == rx->segment.payload_len))) {
 		if (rx->state == RX_HEADER)
 			outcome = take_header(conn, &data, &len);
@@ -286,9 +227,9 @@ static bool feed(struct tcp_conn *conn, const uint8_t *data, size_t len)
 		else
 			outcome = take_trailer(conn, &data, &len);
 	}
-	if (outcome == BLOCKED)
+	if (outcome == RC_BLOCKED)
 		block(conn, data, len);
-	return outcome == GO_ON;
+	return outcome == RC_GO_ON;
 }
 
 /* ---- reading ---- */
@@ -299,22 +240,22 @@ static bool feed(struct tcp_conn *conn, const uint8_t *data, size_t len)
  */
 static ssize_t read_direct(struct tcp_conn *conn, uint8_t *buffer, bool *filled)
 {
-	struct rx *rx = &conn->rx;
+	struct tcp_rx *rx = &conn->rx;
 	struct iovec iov[IOV_MAX_DIRECT];
 	struct msghdr message = {.msg_iov = iov};
 	size_t left = rx->segment.payload_len - rx->done, placed;
 	size_t tail = rx->segment.last ? SCRATCH_SIZE : DIRECT_TAIL;
 	struct rc_region *region;
 	ssize_t got;
-	int count = payload_slices(conn, left, iov, &region);
+	int count = rc_place(&conn->rc, &rx->frame, rx->done, left, iov, &region);
 
 	if (count < 0) {
-		segment_fail(conn, TERM_DDP_INVALID_STAG);
+		fail(conn, TERM_DDP_INVALID_STAG, true);
 		return -ECONNABORTED;
 	}
 	iov[count] = (struct iovec){.iov_base = buffer, .iov_len = tail};
 	message.msg_iovlen = (size_t)count + 1;
-	got = recvmsg(conn->source.fd, &message, MSG_DONTWAIT);
+	got = recvmsg(conn->rc.source.fd, &message, MSG_DONTWAIT);
 	if (got <= 0) {
 		if (region)
 			rc_region_put(region);
@@ -329,20 +270,20 @@ static ssize_t read_direct(struct tcp_conn *conn, uint8_t *buffer, bool *filled)
 	}
 	if (region)
 		rc_region_put(region);
-	payload_placed(conn, placed);
+	rx->done += (uint32_t)placed;
 	*filled = (size_t)got == left + tail;
 	return got - (ssize_t)placed;
 }
 
 static ssize_t read_buffered(struct tcp_conn *conn, uint8_t *buffer, bool *filled)
 {
-	size_t size = conn->rx.delivered ? SCRATCH_SENDS : SCRATCH_SIZE;
+	size_t size = conn->rc.rx.delivered ? SCRATCH_SENDS : SCRATCH_SIZE;
 	ssize_t got;
 	/* For a poller that looks again and again, the way to the next look is shorter here. */
-	int looks = progress_is_lent(&conn->source) ? 2 : 1;
+	int looks = progress_is_lent(&conn->rc.source) ? 2 : 1;
 
 	do
-		got = recv(conn->source.fd, buffer, size, MSG_DONTWAIT);
+		got = recv(conn->rc.source.fd, buffer, size, MSG_DONTWAIT);
 	while (got < 0 && errno == EAGAIN && --looks);
 	*filled = got == (ssize_t)size;
 	if (got > 0)
@@ -350,77 +291,68 @@ static ssize_t read_buffered(struct tcp_conn *conn, uint8_t *buffer, bool *fille
 	return got ? -errno : -EPIPE;
 }
 
-/* The stream has ended: in good order only between two FPDUs with no read unanswered. */
-static void end_of_stream(struct tcp_conn *conn)
+static bool is_direct(const struct tcp_conn *conn)
 {
-	const struct rx *rx = &conn->rx;
-	bool orderly = rx->state == RX_HEADER && !rx->header_len && !conn->tx.reads_open;
+	const struct tcp_rx *rx = &conn->rx;
 
-	conn_end(conn, orderly ? 0 : ECONNRESET);
-}
-
-static bool is_direct(const struct rx *rx)
-{
 	return rx->state == RX_PAYLOAD && rx->segment.payload_len - rx->done >= DIRECT_MIN &&
-	       rx->sink != SINK_NONE && rx->sink != SINK_TERMINATE;
+	       conn->rc.rx.sink != RC_SINK_NONE;
 }
 
-bool rx_run(struct tcp_conn *conn)
+/* The stream has ended, or the socket has failed. */
+static void end_of_stream(struct tcp_conn *conn, int error)
 {
-	struct rx *rx = &conn->rx;
+	const struct tcp_rx *rx = &conn->rx;
+
+	if (error == EPIPE)
+		rc_peer_gone(&conn->rc, rx->state == RX_HEADER && !rx->header_len);
+	else
+		rc_end(&conn->rc, error);
+}
+
+bool tcp_rx_run(struct tcp_conn *conn)
+{
+	struct rc_rx *rx = &conn->rc.rx;
 	uint8_t *buffer = scratch();
 	bool any = false, filled = true;
 
 	if (rx->blocked || !buffer)
 		return false;
 	for (int i = 0; i < READS_AT_ONCE && filled; i++) {
-		ssize_t got = is_direct(rx) ? read_direct(conn, buffer, &filled)
-					    : read_buffered(conn, buffer, &filled);
+		ssize_t got = is_direct(conn) ? read_direct(conn, buffer, &filled)
+					      : read_buffered(conn, buffer, &filled);
 
 		rx->delivered = false;
-		if (got == -ECONNABORTED && !conn_is_attached(conn))
+		if (got == -ECONNABORTED && !conn_is_attached(&conn->rc))
 			return any;
 		if (got == -EAGAIN || got == -EINTR)
 			break;
 		if (got < 0) {
-			if (got == -EPIPE)
-				end_of_stream(conn);
-			else
-				conn_end(conn, (int)-got);
+			end_of_stream(conn, (int)-got);
 			return true;
 		}
 		any = true;
 		if (!feed(conn, buffer, (size_t)got) || rx->delivered)
 			break;
 	}
+	if (conn_is_attached(&conn->rc))
+		rc_watch_message(&conn->rc);
 	return any;
 }
 
-void rx_resume(struct tcp_conn *conn)
+void tcp_rx_resume(struct rc_conn *rc)
 {
-	struct rx *rx = &conn->rx;
-	uint8_t *stash;
+	struct tcp_conn *conn = to_tcp(rc);
+	struct tcp_rx *rx = &conn->rx;
+	uint8_t *stash = rx->stash;
 	bool good;
 
-	if (!held_deliver(conn) || !rx->blocked)
-		return;
-	stash = rx->stash;
-	rx->stash = NULL;
-	rx->blocked = false;
 	/* The segment that had to wait begins again, then what was read behind it. */
-	switch (segment_begin(conn)) {
-	case BLOCKED:
-		rx->stash = stash;
-		rx->blocked = true;
+	if (rc_begin_frame(rc, &rx->frame) != RC_GO_ON)
 		return;
-	case ENDED:
-		free(stash);
-		return;
-	default:
-		break;
-	}
+	rx->stash = NULL;
 	good = feed(conn, stash, rx->stash_len);
 	free(stash);
 	if (good)
-		conn_watch(conn, (conn->source.events | EPOLLIN) & ~(uint32_t)EPOLLRDHUP);
+		tcp_watch(conn, (rc->source.events | EPOLLIN) & ~(uint32_t)EPOLLRDHUP);
 }

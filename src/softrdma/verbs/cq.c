@@ -388,14 +388,14 @@ void cq_attach_qp(struct soft_cq *cq, struct cq_use *use, struct soft_qp *qp)
 
 void cq_warm(struct soft_cq *cq, struct cq_use *use)
 {
-	const struct rc_transport *transport = use->qp->rc.transport;
+	const struct rc_service *service = use->qp->rc.service;
 
 	if (atomic_load_explicit(&use->hot, memory_order_relaxed))
 		return;
 	/* The lock comes before a queue pair's: if it is taken, the next message tries again. */
 	if (!try_drive(cq))
 		return;
-	warm(cq, use, !transport || !transport->at_once);
+	warm(cq, use, !service || !service->memory_only);
 	end_drive(cq);
 }
 

@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Queue pairs whose posted sends wait to leave together. */
+/* Queue pairs that have something to send: see rc_defer. */
 #ifndef SOFTRDMA_VERBS_FLUSH_H
 #define SOFTRDMA_VERBS_FLUSH_H
 
 #include <stdbool.h>
 
 struct soft_qp;
-
-/*
- * Note that @qp holds requests back; its lock is held. Somebody will send them: a poll, a waiter or
- * the progress thread.
- */
-void flush_later(struct soft_qp *qp);
 
 /* Forget @qp, which is about to go. */
 void flush_forget(struct soft_qp *qp);

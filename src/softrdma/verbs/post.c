@@ -82,9 +82,7 @@ static int check_send(const struct soft_qp *qp, const struct ibv_send_wr *wr, ui
 		return EINVAL;
 	if (rc_is_atomic(wr->opcode) && *length != sizeof(uint64_t))
 		return EINVAL;
-	if (sq->tail - sq->head == sq->depth)
-		return ENOMEM;
-	return 0;
+	return sq->tail - sq->head == sq->depth ? ENOMEM : 0;
 }
 
 /* The bytes follow a single piece that describes them. */
@@ -130,6 +128,7 @@ static void enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr, uint64_t l
 		if (!may_use_pieces(qp, send))
 			send->status = IBV_WC_LOC_PROT_ERR;
 	}
+	sq->signaled += send->signaled;
 	sq->tail++;
 	qp->held_back++;
 }
@@ -145,13 +144,13 @@ static void send_now_or_later(struct soft_qp *qp)
 			 atomic_load_explicit(&qp->recv_cq->polls, memory_order_relaxed);
 	const struct rc_send *last = rc_send_at(&qp->rc.sq, qp->rc.sq.tail - 1);
 
-	if (qp->rc.transport->at_once || qp->sent_at != polls || qp->held_back >= MAX_HELD_BACK ||
+	if (qp->rc.service->memory_only || qp->sent_at != polls || qp->held_back >= MAX_HELD_BACK ||
 	    last->length >= MAX_HELD_BACK_BYTES) {
 		qp->sent_at = polls;
 		qp->held_back = 0;
-		qp->rc.transport->send(&qp->rc);
+		qp->rc.service->send(&qp->rc);
 	} else {
-		flush_later(qp);
+		rc_defer(&qp->rc);
 	}
 }
 
@@ -167,49 +166,71 @@ int post_check_state(const struct soft_qp *qp)
 	}
 }
 
+/* Requests that the peer has placed may be in the queue only because nobody has looked yet. */
+static void make_room(struct soft_qp *qp)
+{
+	const struct rc_sendq *sq = &qp->rc.sq;
+
+	if (sq->tail - sq->head == sq->depth && qp->rc.service && qp->rc.service->look_for_acks)
+		qp->rc.service->look_for_acks(&qp->rc);
+}
+
 int post_enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr)
 {
 	uint64_t length;
-	int error = check_send(qp, wr, &length);
+	int error;
 
+	make_room(qp);
+	error = check_send(qp, wr, &length);
 	if (!error)
 		enqueue(qp, wr, length);
 	return error;
 }
 
-/* One Send that nothing is before may leave without being queued, for latency, if all is well. */
-static bool leaves_at_once(struct soft_qp *qp, const struct ibv_send_wr *wr, uint64_t *length)
+/* It has left, and is in the queue until the peer has placed it. */
+static void note_sent(struct soft_qp *qp, const struct ibv_send_wr *wr, uint32_t length,
+		      bool signaled, uint32_t position)
+{
+	struct rc_sendq *sq = &qp->rc.sq;
+	struct rc_send *send = rc_send_at(sq, sq->tail);
+
+	send->wr_id = wr->wr_id;
+	send->length = length;
+	send->position = position;
+	send->opcode = IBV_WR_SEND;
+	send->status = IBV_WC_SUCCESS;
+	send->state = RC_SEND_BEGUN;
+	send->signaled = signaled;
+	sq->signaled += signaled;
+	sq->next = ++sq->tail;
+}
+
+/* One Send that nothing is before may leave at once, for latency, if all is well. */
+static bool leaves_at_once(struct soft_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct rc_qp *rc = &qp->rc;
+	struct rc_sendq *sq = &rc->sq;
+	bool signaled = qp->sq_sig_all || (wr->send_flags & IBV_SEND_SIGNALED);
+	uint32_t position;
+	uint64_t length;
 
-	if (wr->next || wr->opcode != IBV_WR_SEND || rc->sq.head != rc->sq.tail ||
-	    rc->state != IBV_QPS_RTS || !rc->transport || !rc->transport->send_now ||
-	    (uint32_t)wr->num_sge > qp->cap.max_send_sge)
+	if (wr->next || wr->opcode != IBV_WR_SEND || sq->next != sq->tail ||
+	    rc->state != IBV_QPS_RTS || !rc->service || !rc->service->send_now ||
+	    (uint32_t)wr->num_sge > qp->cap.max_send_sge || sq->tail - sq->head == sq->depth)
 		return false;
-	*length = rc_sge_length(wr->sg_list, (unsigned)wr->num_sge);
+	length = rc_sge_length(wr->sg_list, (unsigned)wr->num_sge);
 	if (wr->send_flags & IBV_SEND_INLINE
-		    ? *length > qp->cap.max_inline_data
-		    : *length > SOFT_MAX_MSG ||
+		    ? length > qp->cap.max_inline_data
+		    : length > SOFT_MAX_MSG ||
 			      !region_covers(&qp->send_region, qp->qp.pd, wr->sg_list,
 					     (unsigned)wr->num_sge, 0))
 		return false;
-	return rc->transport->send_now(rc, wr->sg_list, (unsigned)wr->num_sge, (uint32_t)*length,
-				       wr->send_flags & IBV_SEND_SOLICITED);
-}
-
-static void complete_at_once(struct soft_qp *qp, const struct ibv_send_wr *wr, uint64_t length)
-{
-	const struct ibv_wc wc = {
-		.wr_id = wr->wr_id,
-		.status = IBV_WC_SUCCESS,
-		.opcode = IBV_WC_SEND,
-		.byte_len = (uint32_t)length,
-		.qp_num = qp->rc.qp_num,
-	};
-
-	if (qp->sq_sig_all || wr->send_flags & IBV_SEND_SIGNALED)
-		cq_push(qp->send_cq, &wc, false);
+	if (!rc->service->send_now(rc, wr->sg_list, (unsigned)wr->num_sge, (uint32_t)length,
+				   wr->send_flags & IBV_SEND_SOLICITED, &position))
+		return false;
+	note_sent(qp, wr, (uint32_t)length, signaled, position);
 	cq_warm(qp->send_cq, &qp->send_use);
+	return true;
 }
 
 void post_go(struct soft_qp *qp)
@@ -217,7 +238,7 @@ void post_go(struct soft_qp *qp)
 	UNCANCELLABLE;
 	if (qp->rc.state == IBV_QPS_ERR)
 		qp_flush(qp);
-	else if (qp->rc.transport && qp->rc.sq.next != qp->rc.sq.tail)
+	else if (qp->rc.service && qp->rc.sq.next != qp->rc.sq.tail)
 		send_now_or_later(qp);
 }
 
@@ -240,13 +261,10 @@ static int post_list(struct soft_qp *qp, struct ibv_send_wr *wr, struct ibv_send
 int soft_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
-	uint64_t length;
 	int error = 0;
 
 	lock_take(&qp->rc.lock);
-	if (wr && leaves_at_once(qp, wr, &length))
-		complete_at_once(qp, wr, length);
-	else
+	if (!wr || !leaves_at_once(qp, wr))
 		error = post_list(qp, wr, bad);
 	lock_give(&qp->rc.lock);
 	return error;
@@ -256,8 +274,10 @@ void qp_send_queued(struct soft_qp *qp)
 {
 	lock_take(&qp->rc.lock);
 	qp->held_back = 0;
-	if (qp->rc.transport && qp->rc.state == IBV_QPS_RTS)
-		qp->rc.transport->send(&qp->rc);
+	if (qp->rc.service && qp->rc.service->flush)
+		qp->rc.service->flush(&qp->rc);
+	else if (qp->rc.service && qp->rc.state == IBV_QPS_RTS)
+		qp->rc.service->send(&qp->rc);
 	lock_give(&qp->rc.lock);
 }
 
@@ -281,6 +301,7 @@ static void retire_sends(struct soft_qp *qp)
 	struct rc_sendq *sq = &qp->rc.sq;
 
 	while (sq->head != sq->tail && rc_send_at(sq, sq->head)->state == RC_SEND_DONE) {
+		sq->signaled -= rc_send_at(sq, sq->head)->signaled;
 		complete_send(qp, rc_send_at(sq, sq->head));
 		sq->head++;
 	}
@@ -310,9 +331,9 @@ static void note_receives(struct soft_qp *qp)
 	UNCANCELLABLE;
 	if (qp->rc.state == IBV_QPS_ERR) {
 		qp_flush(qp);
-	} else if (qp->wants_recv && qp->rc.transport) {
+	} else if (qp->wants_recv && qp->rc.service) {
 		qp->wants_recv = false;
-		qp->rc.transport->recv_posted(&qp->rc);
+		qp->rc.service->recv_posted(&qp->rc);
 	}
 }
 

@@ -10,9 +10,8 @@
 #include "../../common/log.h"
 #include "../progress/progress.h"
 #include "../raw/raw.h"
-#include "../shm/shm.h"
+#include "../rc/attach.h"
 #include "../strict.h"
-#include "../tcp/tcp.h"
 #include "../../common/uncancel.h"
 #include "flush.h"
 #include "objects.h"
@@ -292,8 +291,8 @@ int soft_ibv_destroy_qp(struct ibv_qp *ibqp)
 	/* The owner is told while it can still find and disown the queue pair. */
 	lock_take(&qp->rc.lock);
 	qp->rc.state = IBV_QPS_RESET;
-	if (qp->rc.transport)
-		qp->rc.transport->close(&qp->rc);
+	if (qp->rc.service)
+		qp->rc.service->close(&qp->rc);
 	tell_ended(qp, 0);
 	lock_give(&qp->rc.lock);
 	remove_from_table(qp);
@@ -325,18 +324,18 @@ static void set_state(struct soft_qp *qp, enum ibv_qp_state state)
 static void enter_error(struct soft_qp *qp)
 {
 	set_state(qp, IBV_QPS_ERR);
-	if (qp->rc.transport)
-		qp->rc.transport->close(&qp->rc);
+	if (qp->rc.service)
+		qp->rc.service->close(&qp->rc);
 	qp_flush(qp);
 	tell_ended(qp, 0);
 }
 
 static void enter_reset(struct soft_qp *qp)
 {
-	if (qp->rc.transport)
-		qp->rc.transport->close(&qp->rc);
+	if (qp->rc.service)
+		qp->rc.service->close(&qp->rc);
 	tell_ended(qp, 0);
-	qp->rc.sq.head = qp->rc.sq.next = qp->rc.sq.tail = 0;
+	qp->rc.sq.head = qp->rc.sq.next = qp->rc.sq.tail = qp->rc.sq.signaled = 0;
 	qp->rq.head = qp->rq.tail = 0;
 	qp->recv_busy = false;
 	qp->wants_recv = false;
@@ -459,25 +458,19 @@ static bool can_connect(enum ibv_qp_state state)
 	return state == IBV_QPS_INIT || state == IBV_QPS_RTR || state == IBV_QPS_RTS;
 }
 
-int rc_use_tcp(struct rc_qp *qp, int fd, const struct mpa_agreed *agreed, bool initiator)
-{
-	return tcp_attach(qp, fd, agreed, initiator);
-}
-
 static int attach(struct soft_qp *qp, int fd, struct shm_link *link,
 		  const struct mpa_agreed *agreed, bool initiator, struct qp_owner *owner)
 {
 	enum ibv_qp_state before = qp->rc.state;
 	int error;
 
-	if (qp->rc.transport)
+	if (qp->rc.service)
 		return -EISCONN;
 	if (!can_connect(before))
 		return -EINVAL;
 	set_state(qp, IBV_QPS_RTS);
 	qp->owner = owner;
-	error = link ? shm_attach(&qp->rc, link, fd, agreed, initiator)
-		     : tcp_attach(&qp->rc, fd, agreed, initiator);
+	error = rc_attach(&qp->rc, fd, link, agreed, initiator);
 	if (error) {
 		qp->owner = NULL;
 		set_state(qp, before);
@@ -486,8 +479,8 @@ static int attach(struct soft_qp *qp, int fd, struct shm_link *link,
 	qp->attr.max_rd_atomic = (uint8_t)agreed->ord;
 	qp->attr.max_dest_rd_atomic = (uint8_t)agreed->ird;
 	/* A program that moved to RTS by itself may have posted already. */
-	if (qp->rc.transport && qp->rc.sq.next != qp->rc.sq.tail)
-		qp->rc.transport->send(&qp->rc);
+	if (qp->rc.service && qp->rc.sq.next != qp->rc.sq.tail)
+		qp->rc.service->send(&qp->rc);
 	return 0;
 }
 
@@ -513,8 +506,8 @@ void qp_disconnect(uint32_t qp_num)
 	if (!qp)
 		return;
 	lock_take(&qp->rc.lock);
-	if (qp->rc.transport) {
-		qp->rc.transport->disconnect(&qp->rc);
+	if (qp->rc.service) {
+		qp->rc.service->disconnect(&qp->rc);
 		enter_error(qp);
 	}
 	lock_give(&qp->rc.lock);
@@ -575,13 +568,13 @@ void rc_failed(struct rc_qp *rc, struct rc_send *send, enum ibv_wc_status status
 static bool drive_by_system_calls(struct rc_qp *rc, unsigned looks)
 {
 	UNCANCELLABLE;
-	return rc->transport->drive(rc, looks);
+	return rc->service->drive(rc, looks);
 }
 
 static bool drive(struct rc_qp *rc, unsigned looks)
 {
-	return rc->transport->at_once ? rc->transport->drive(rc, looks)
-				      : drive_by_system_calls(rc, looks);
+	return rc->service->memory_only ? rc->service->drive(rc, looks)
+					: drive_by_system_calls(rc, looks);
 }
 
 bool qp_drive(struct soft_qp *qp, unsigned looks)
@@ -591,7 +584,7 @@ bool qp_drive(struct soft_qp *qp, unsigned looks)
 	if (!lock_try(&qp->rc.lock))
 		return false; /* another thread is at it */
 	progress_mind_sleepers(&qp->send_cq->slept_at, &qp->recv_cq->slept_at);
-	if (qp->rc.transport)
+	if (qp->rc.service)
 		any = drive(&qp->rc, looks);
 	progress_mind_sleepers(NULL, NULL);
 	lock_give(&qp->rc.lock);
@@ -603,8 +596,8 @@ bool qp_rest(struct soft_qp *qp)
 	if (!lock_try(&qp->rc.lock))
 		return false;
 	UNCANCELLABLE;
-	if (qp->rc.transport)
-		qp->rc.transport->rest(&qp->rc);
+	if (qp->rc.service)
+		qp->rc.service->rest(&qp->rc);
 	lock_give(&qp->rc.lock);
 	return true;
 }

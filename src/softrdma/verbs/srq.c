@@ -141,8 +141,8 @@ int soft_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv
 	pthread_mutex_unlock(&srq->lock);
 	while ((qp = next_waiting(srq))) {
 		lock_take(&qp->rc.lock);
-		if (qp->rc.transport)
-			qp->rc.transport->recv_posted(&qp->rc);
+		if (qp->rc.service)
+			qp->rc.service->recv_posted(&qp->rc);
 		lock_give(&qp->rc.lock);
 		atomic_fetch_sub(&qp->refs, 1);
 	}

@@ -43,6 +43,11 @@ static const uint8_t shm_flags[] = {
 	[MPA_REPLY] = 0x08,
 };
 
+static const uint8_t ack_flags[] = {
+	[MPA_REQUEST] = 0x08,
+	[MPA_REPLY] = 0x01,
+};
+
 static size_t smaller(size_t a, size_t b)
 {
 	return a < b ? a : b;
@@ -93,6 +98,7 @@ int mpa_parse(enum mpa_kind kind, const uint8_t *buf, size_t len, struct mpa_fra
 	frame.reject = flags & FLAG_REJECT;
 	frame.soft = flags & soft_flags[kind];
 	frame.shm = frame.soft && flags & shm_flags[kind];
+	frame.acks = frame.soft && flags & ack_flags[kind];
 	frame.enhanced = (flags & FLAG_ENHANCED) && frame.revision == 2;
 	frame.private_data = buf + MPA_HEADER_LEN;
 	frame.private_len = get_be16(buf + AT_LENGTH);
@@ -139,7 +145,8 @@ ssize_t mpa_build(const struct mpa_frame *frame, uint8_t *out)
 	out[AT_FLAGS] = (frame->markers ? FLAG_MARKERS : 0) | (frame->crc ? FLAG_CRC : 0) |
 			(frame->reject ? FLAG_REJECT : 0) | (enhanced ? FLAG_ENHANCED : 0) |
 			(frame->soft ? soft_flags[frame->kind] : 0) |
-			(frame->soft && frame->shm ? shm_flags[frame->kind] : 0);
+			(frame->soft && frame->shm ? shm_flags[frame->kind] : 0) |
+			(frame->soft && frame->acks ? ack_flags[frame->kind] : 0);
 	out[AT_REVISION] = revision;
 	put_be16(out + AT_LENGTH, (uint16_t)private_len);
 	if (enhanced)
@@ -207,6 +214,7 @@ int mpa_answer(const struct mpa_frame *request, const struct mpa_local *local,
 	struct mpa_agreed result = {
 		.crc = request->crc || local->crc,
 		.soft = request->soft,
+		.acks = request->acks,
 		.ird = local->ird,
 		.ord = local->ord,
 	};
@@ -215,6 +223,7 @@ int mpa_answer(const struct mpa_frame *request, const struct mpa_local *local,
 		.revision = request->revision ? request->revision : 1,
 		.crc = result.crc,
 		.soft = request->soft, /* to others the reserved bits stay 0 */
+		.acks = request->acks,
 	};
 	int err;
 
@@ -246,6 +255,7 @@ int mpa_conclude(const struct mpa_frame *request, const struct mpa_local *local,
 	struct mpa_agreed result = {
 		.crc = reply->crc,
 		.soft = reply->soft,
+		.acks = request->acks && reply->acks,
 		.ird = local->ird,
 		.ord = local->ord,
 	};

@@ -40,6 +40,12 @@ struct mpa_frame {
 	 */
 	bool soft;
 	bool shm; /* softrdma alone, 0x04 and 0x08: shared memory is offered, or will be used */
+	/*
+	 * softrdma alone: it acknowledges what it has placed, and wants to be told. 0x08 in a
+	 * request, 0x01 in a reply: each is free in the other's frame, and a request's flags that
+	 * siw sends back do not look like softrdma's reply.
+	 */
+	bool acks;
 	bool peer_to_peer;
 	uint8_t rtr; /* mask of enum mpa_rtr */
 	uint16_t ird;
@@ -80,6 +86,7 @@ struct mpa_local {
 struct mpa_agreed {
 	bool crc;
 	bool soft;   /* the peer is softrdma */
+	bool acks;   /* both ends acknowledge what they have placed */
 	uint8_t rtr; /* 0, or the one enum mpa_rtr with which the initiator must open */
 	uint16_t ird;
 	uint16_t ord;

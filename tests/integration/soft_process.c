@@ -351,13 +351,19 @@ static bool use_all(struct pair *pair)
 
 static bool survived;
 
-static void *work_while_cancelled(void *pair)
+/* From now on the first cancellation point ends this thread. */
+static void cancel_oneself(void)
 {
 	int state;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	pthread_cancel(pthread_self());
 	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
+}
+
+static void *work_while_cancelled(void *pair)
+{
+	cancel_oneself();
 	survived = use_all(pair);
 	pthread_testcancel();
 	return NULL;
@@ -393,6 +399,36 @@ static void test_verbs_calls_are_no_cancellation_points(void **state)
 	survive(&shared);
 }
 
+static void *register_while_cancelled(void *pd)
+{
+	static uint8_t bytes[64];
+	struct ibv_mr *mr;
+
+	cancel_oneself();
+	mr = ibv_reg_mr(pd, bytes, sizeof(bytes), ALL_ACCESS);
+	survived = mr && !ibv_dereg_mr(mr);
+	pthread_testcancel();
+	return NULL;
+}
+
+/* Ended there, the thread would leave the table of regions locked for everybody. */
+static void test_registration_is_no_cancellation_point(void **state)
+{
+	struct pair pair;
+	pthread_t thread;
+	void *result;
+
+	(void)state;
+	pair_open(&pair, &options);
+	survived = false;
+	assert_int_equal(pthread_create(&thread, NULL, register_while_cancelled, pair.client.pd),
+			 0);
+	assert_int_equal(pthread_join(thread, &result), 0);
+	assert_ptr_equal(result, PTHREAD_CANCELED);
+	assert_true(survived);
+	pair_close(&pair);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -406,6 +442,7 @@ int main(void)
 		cmocka_unit_test(test_no_descriptor_survives_exec),
 		cmocka_unit_test(test_connections_leave_no_descriptor_behind),
 		cmocka_unit_test(test_verbs_calls_are_no_cancellation_points),
+		cmocka_unit_test(test_registration_is_no_cancellation_point),
 	};
 
 	return cmocka_run_group_tests_name("soft_process", tests, NULL, NULL);

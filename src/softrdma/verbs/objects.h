@@ -78,15 +78,6 @@ struct soft_pd {
 	atomic_int users; /* MRs, QPs, SRQs */
 };
 
-struct rc_region {
-	struct ibv_mr mr;
-	uint64_t iova;
-	unsigned access;
-	bool invalidated;       /* by a peer: remote access has ended. Under the table's lock */
-	atomic_uint holders;    /* copies in flight */
-	struct rc_region *next; /* in the table */
-};
-
 /* A region as it was seen last: a queue's pieces mostly lie in the one of before. All zero: none.
  */
 struct region_sight {

@@ -1,101 +1,66 @@
 /* SPDX-License-Identifier: MIT */
-/* Protection domains and memory regions: the table of keys, and who may reach what. */
+/* Protection domains and memory regions: registration, and who may reach what. */
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <sys/random.h>
 
+#include "../../common/uncancel.h"
 #include "../shm/regions.h"
 #include "objects.h"
+#include "region_table.h"
 
-#define FIRST_BUCKETS 256
+/* What the program has of a region. It is freed with it, unlike the region itself. */
+struct soft_mr {
+	struct ibv_mr mr;
+	struct rc_region *region;
+};
 
-/* All regions of the process, by key: keys are random, so a peer cannot guess a neighbour's. */
-static struct {
-	pthread_mutex_t lock; /* guards all below and every region's next and rights; a leaf */
-	struct rc_region **buckets;
-	uint32_t size; /* a power of two */
-	uint32_t count;
-	atomic_uint version; /* another one when a region is gone */
-} table = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-/* Where the link to the region of this key is, or would be. The table must have buckets. */
-static struct rc_region **place_of(uint32_t key)
-{
-	struct rc_region **link = &table.buckets[(key ^ key >> 8) & (table.size - 1)];
-
-	while (*link && (*link)->mr.rkey != key)
-		link = &(*link)->next;
-	return link;
-}
-
-static struct rc_region *find(uint32_t key)
-{
-	return table.size ? *place_of(key) : NULL;
-}
-
-/* Keep about one region per bucket. */
-static int grow(void)
-{
-	struct rc_region **old = table.buckets;
-	uint32_t old_size = table.size, size = old_size ? old_size * 2 : FIRST_BUCKETS;
-	struct rc_region **buckets = calloc(size, sizeof(struct rc_region *));
-
-	if (!buckets)
-		return -ENOMEM;
-	table.buckets = buckets;
-	table.size = size;
-	for (uint32_t i = 0; i < old_size; i++) {
-		while (old[i]) {
-			struct rc_region *region = old[i];
-			struct rc_region **link = place_of(region->mr.rkey);
-
-			old[i] = region->next;
-			region->next = *link;
-			*link = region;
-		}
-	}
-	free(old);
-	return 0;
-}
+/* All regions of the process, by key. */
+static struct region_table table = REGION_TABLE_INIT(SOFT_MAX_MR);
 
 static void show(const struct rc_region *region)
 {
-	regions_add(region->mr.rkey, container_of(region->mr.pd, struct soft_pd, pd)->number,
-		    region->access, region->iova, region->mr.addr, region->mr.length);
+	const struct region_grant *grant = &region->grant;
+	const struct soft_pd *pd = container_of(grant->pd, const struct soft_pd, pd);
+
+	if (!atomic_load(&region->invalidated))
+		regions_add(atomic_load(&region->key), pd->number, grant->access, grant->iova,
+			    grant->mem, grant->length);
 }
 
 void rc_regions_show(void)
 {
 	pthread_mutex_lock(&table.lock);
-	for (uint32_t i = 0; i < table.size; i++)
-		for (const struct rc_region *region = table.buckets[i]; region;
-		     region = region->next)
-			if (!region->invalidated)
-				show(region);
+	region_table_walk(&table, show);
 	pthread_mutex_unlock(&table.lock);
 }
 
-static int insert(struct rc_region *region)
+/* Keys are random, so a peer cannot guess a neighbour's. */
+static int draw_key(uint32_t *key)
 {
-	uint32_t key;
-
-	if (table.count >= SOFT_MAX_MR)
-		return -ENOMEM;
-	/* Without memory a table that is there already just becomes fuller. */
-	if (table.count == table.size && grow() && !table.size)
-		return -ENOMEM;
 	do {
-		if (getrandom(&key, sizeof(key), 0) != sizeof(key))
+		if (getrandom(key, sizeof(*key), 0) != sizeof(*key))
 			return -EIO;
-		/* Index 0 is kept free: hardware refuses STag 0. */
-	} while (key >> 8 == 0 || find(key));
-	region->mr.lkey = region->mr.rkey = key;
-	region->next = NULL;
-	*place_of(key) = region;
-	table.count++;
-	show(region);
+	} while (*key >> 8 == 0); /* index 0 is kept free: hardware refuses STag 0 */
 	return 0;
+}
+
+/* The key is drawn without the lock: getrandom is a system call, and a cancellation point. */
+static int insert(const struct region_grant *grant, uint32_t *key, struct rc_region **region)
+{
+	int error;
+
+	do {
+		error = draw_key(key);
+		if (error)
+			return error;
+		pthread_mutex_lock(&table.lock);
+		error = region_table_add(&table, *key, grant, region);
+		if (!error)
+			show(*region);
+		pthread_mutex_unlock(&table.lock);
+	} while (error == -EEXIST);
+	return error;
 }
 
 struct ibv_pd *soft_ibv_alloc_pd(struct ibv_context *context)
@@ -126,67 +91,74 @@ int soft_ibv_dealloc_pd(struct ibv_pd *ibpd)
 	return 0;
 }
 
-struct ibv_mr *soft_ibv_reg_mr(struct ibv_pd *ibpd, void *addr, size_t length, uint64_t iova,
-			       unsigned access)
+/* 0, or the errno of a region that cannot be. */
+static int check_registration(const struct region_grant *grant)
 {
 	const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
 			       IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
 	const unsigned write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-	struct soft_pd *pd = container_of(ibpd, struct soft_pd, pd);
-	struct rc_region *region;
-	int error;
+	uintptr_t addr = (uintptr_t)grant->mem;
 
-	if (access & ~known) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
-	if (((access & write) && !(access & IBV_ACCESS_LOCAL_WRITE)) ||
-	    (uintptr_t)addr + length < (uintptr_t)addr || iova + length < iova) {
-		errno = EINVAL;
-		return NULL;
-	}
-	region = calloc(1, sizeof(*region));
-	if (!region) {
-		errno = ENOMEM;
-		return NULL;
-	}
-	region->mr = (struct ibv_mr){
-		.context = ibpd->context, .pd = ibpd, .addr = addr, .length = length};
-	region->iova = iova;
-	region->access = access;
-	pthread_mutex_lock(&table.lock);
-	error = insert(region);
-	pthread_mutex_unlock(&table.lock);
-	if (error) {
-		free(region);
-		errno = -error;
-		return NULL;
-	}
-	region->mr.handle = region->mr.rkey >> 8;
-	atomic_fetch_add(&pd->users, 1);
-	return &region->mr;
+	if (grant->access & ~known)
+		return EOPNOTSUPP;
+	if ((grant->access & write) && !(grant->access & IBV_ACCESS_LOCAL_WRITE))
+		return EINVAL;
+	if (addr + grant->length < addr || grant->iova + grant->length < grant->iova)
+		return EINVAL;
+	return 0;
 }
 
-int soft_ibv_dereg_mr(struct ibv_mr *mr)
+struct ibv_mr *soft_ibv_reg_mr(struct ibv_pd *ibpd, void *addr, size_t length, uint64_t iova,
+			       unsigned access)
 {
-	struct rc_region *region = container_of(mr, struct rc_region, mr);
-	struct soft_pd *pd = container_of(mr->pd, struct soft_pd, pd);
+	const struct region_grant grant = {
+		.pd = ibpd, .iova = iova, .length = length, .mem = addr, .access = access};
+	int error = check_registration(&grant);
+	struct soft_mr *mr = NULL;
+	uint32_t key;
+
+	UNCANCELLABLE;
+	if (!error) {
+		mr = calloc(1, sizeof(*mr));
+		error = mr ? -insert(&grant, &key, &mr->region) : ENOMEM;
+	}
+	if (error) {
+		free(mr);
+		errno = error;
+		return NULL;
+	}
+	mr->mr = (struct ibv_mr){
+		.context = ibpd->context,
+		.pd = ibpd,
+		.addr = addr,
+		.length = length,
+		.handle = key >> 8,
+		.lkey = key,
+		.rkey = key,
+	};
+	atomic_fetch_add(&container_of(ibpd, struct soft_pd, pd)->users, 1);
+	return &mr->mr;
+}
+
+int soft_ibv_dereg_mr(struct ibv_mr *ibmr)
+{
+	struct soft_mr *mr = container_of(ibmr, struct soft_mr, mr);
+	struct soft_pd *pd = container_of(ibmr->pd, struct soft_pd, pd);
+	uint32_t key = atomic_load(&mr->region->key);
 	bool shown;
 
+	UNCANCELLABLE;
 	pthread_mutex_lock(&table.lock);
-	*place_of(mr->rkey) = region->next;
-	table.count--;
-	atomic_fetch_add(&table.version, 1);
-	shown = regions_remove(mr->rkey) || region->invalidated;
+	region_table_remove(&table, mr->region);
+	shown = regions_remove(key) || atomic_load(&mr->region->invalidated);
 	pthread_mutex_unlock(&table.lock);
 	if (shown)
-		regions_wait(mr->rkey);
+		regions_wait(key);
 	/* Holders are inside one copy or system call that does not block: this is short. */
-	while (atomic_load(&region->holders))
-		sched_yield();
+	region_table_free(&table, mr->region);
 	atomic_fetch_sub(&pd->users, 1);
-	free(region);
+	free(mr);
 	return 0;
 }
 
@@ -211,20 +183,22 @@ static bool is_recent(const struct region_sight *sight)
 /* Look at the region of @key anew, if there is one and it is of @pd. */
 static void look_at(struct region_sight *sight, const struct ibv_pd *pd, uint32_t key)
 {
-	const struct rc_region *region;
+	/* Before the look: if the region goes meanwhile, what was seen of it is not recent. */
+	unsigned version = atomic_load(&table.version);
+	struct rc_region *region = region_table_get(&table, key);
 
 	*sight = (struct region_sight){0};
-	pthread_mutex_lock(&table.lock);
-	region = find(key);
-	if (region && region->mr.pd == pd)
+	if (!region)
+		return;
+	if (region->grant.pd == pd)
 		*sight = (struct region_sight){
-			.version = atomic_load(&table.version),
+			.version = version,
 			.key = key,
-			.iova = region->iova,
-			.length = region->mr.length,
-			.access = region->access,
+			.iova = region->grant.iova,
+			.length = region->grant.length,
+			.access = region->grant.access,
 		};
-	pthread_mutex_unlock(&table.lock);
+	region_table_put(region);
 }
 
 bool region_covers(struct region_sight *last, struct ibv_pd *pd, const struct ibv_sge *sge,
@@ -240,36 +214,47 @@ bool region_covers(struct region_sight *last, struct ibv_pd *pd, const struct ib
 	return true;
 }
 
-struct rc_region *rc_region_get(struct rc_qp *qp, uint32_t key, uint64_t addr, uint64_t len,
-				unsigned access, void **mem, enum rc_fault *fault)
+/* Whether it grants @access to [@addr, @addr + @len) for @pd; else why not, in *@fault. */
+static bool grants(const struct rc_region *region, const struct ibv_pd *pd, uint64_t addr,
+		   uint64_t len, unsigned access, enum rc_fault *fault)
 {
-	struct rc_region *region;
+	const struct region_grant *grant = &region->grant;
 
-	pthread_mutex_lock(&table.lock);
-	region = find(key);
-	if (!region || region->invalidated)
+	if (atomic_load_explicit(&region->invalidated, memory_order_acquire))
 		*fault = RC_FAULT_KEY;
-	else if (region->mr.pd != to_qp(qp)->qp.pd)
+	else if (grant->pd != pd)
 		*fault = RC_FAULT_PD;
 	else if (addr + len < addr)
 		*fault = RC_FAULT_WRAP;
-	else if (!has_range(region->iova, region->mr.length, addr, len))
+	else if (!has_range(grant->iova, grant->length, addr, len))
 		*fault = RC_FAULT_BOUNDS;
-	else if ((region->access & access) != access)
+	else if ((grant->access & access) != access)
 		*fault = RC_FAULT_ACCESS;
-	else {
-		atomic_fetch_add(&region->holders, 1);
-		*mem = (char *)region->mr.addr + (addr - region->iova);
-		pthread_mutex_unlock(&table.lock);
-		return region;
+	else
+		return true;
+	return false;
+}
+
+struct rc_region *rc_region_get(struct rc_qp *qp, uint32_t key, uint64_t addr, uint64_t len,
+				unsigned access, void **mem, enum rc_fault *fault)
+{
+	struct rc_region *region = region_table_get(&table, key);
+
+	if (!region) {
+		*fault = RC_FAULT_KEY;
+		return NULL;
 	}
-	pthread_mutex_unlock(&table.lock);
-	return NULL;
+	if (!grants(region, to_qp(qp)->qp.pd, addr, len, access, fault)) {
+		region_table_put(region);
+		return NULL;
+	}
+	*mem = region->grant.mem + (addr - region->grant.iova);
+	return region;
 }
 
 void rc_region_put(struct rc_region *region)
 {
-	atomic_fetch_sub(&region->holders, 1);
+	region_table_put(region);
 }
 
 int rc_execute_atomic(struct rc_qp *qp, const struct rc_atomic *atomic, uint64_t *value,
@@ -312,9 +297,9 @@ int rc_region_invalidate(struct rc_qp *qp, uint32_t key)
 	int error = -EINVAL;
 
 	pthread_mutex_lock(&table.lock);
-	region = find(key);
-	if (region && region->mr.pd == to_qp(qp)->qp.pd && (region->access & remote)) {
-		region->invalidated = true;
+	region = region_table_find(&table, key);
+	if (region && region->grant.pd == to_qp(qp)->qp.pd && (region->grant.access & remote)) {
+		atomic_store(&region->invalidated, true);
 		regions_remove(key);
 		error = 0;
 	}

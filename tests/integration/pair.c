@@ -218,8 +218,8 @@ static void make_cqs(struct side *side, const struct pair_options *options)
 
 static void make_srq(struct side *side, const struct pair_options *options)
 {
-	struct ibv_srq_init_attr attr = {
-		.attr = {.max_wr = or_else(options->depth, 64), .max_sge = 1}};
+	struct ibv_srq_init_attr attr = {.attr = {.max_wr = or_else(options->depth, 64),
+						  .max_sge = or_else(options->sge, 1)}};
 
 	side->srq = ibv_create_srq(side->pd, &attr);
 	assert_non_null(side->srq);

@@ -84,15 +84,22 @@ struct region_sight {
 	unsigned version; /* of the table */
 	uint32_t key;
 	uint64_t iova, length;
+	uint64_t shift; /* from an address in a request to the one in memory; modulo 2^64 */
 	unsigned access;
 };
 
 /*
  * Check a local scatter/gather list: every key known here, of @pd, within bounds and with @access.
- * @last belongs to a queue, whose lock is held, and is for this @pd alone.
+ * A region may have been registered under other addresses than its memory's (ibv_reg_mr_iova); so
+ * @to, with room for as many pieces, gets them with the addresses in memory.
+ *
+ * Returns how many pieces are good, up to the first that is not: @num_sge if all are. What @to has
+ * behind those is undefined. @last belongs to a queue, whose lock is held, and is for this @pd
+ * alone.
  */
-bool region_covers(struct region_sight *last, struct ibv_pd *pd, const struct ibv_sge *sge,
-		   unsigned num_sge, unsigned access);
+unsigned region_resolve(struct region_sight *last, const struct ibv_pd *pd,
+			const struct ibv_sge *sge, unsigned num_sge, unsigned access,
+			struct ibv_sge *to);
 
 /* ---- completions ---- */
 

@@ -42,14 +42,22 @@ static const struct opcode_rule *rule_of(unsigned opcode)
 	return &opcode_rules[opcode];
 }
 
-/* In strict mode, as hardware: a read goes into one piece, whose key grants remote writes. */
-static bool may_read_strictly(struct soft_qp *qp, const struct rc_send *send)
+/* The pieces of @wr as they lie in memory; whether all grant @access. */
+static bool resolve_pieces(struct soft_qp *qp, const struct ibv_send_wr *wr, unsigned access,
+			   struct ibv_sge *to)
 {
-	if (send->num_sge > 1)
-		log_error("strict: QP 0x%x: a READ into %u pieces; iWARP hardware takes one",
-			  qp->rc.qp_num, send->num_sge);
-	else if (!region_covers(&qp->send_region, qp->qp.pd, send->sge, send->num_sge,
-				IBV_ACCESS_REMOTE_WRITE))
+	unsigned count = (unsigned)wr->num_sge;
+
+	return region_resolve(&qp->send_region, qp->qp.pd, wr->sg_list, count, access, to) == count;
+}
+
+/* In strict mode, as hardware: a read goes into one piece, whose key grants remote writes. */
+static bool may_read_strictly(struct soft_qp *qp, const struct ibv_send_wr *wr, struct ibv_sge *to)
+{
+	if (wr->num_sge > 1)
+		log_error("strict: QP 0x%x: a READ into %d pieces; iWARP hardware takes one",
+			  qp->rc.qp_num, wr->num_sge);
+	else if (!resolve_pieces(qp, wr, IBV_ACCESS_REMOTE_WRITE, to))
 		log_error("strict: QP 0x%x: the sink of a READ lacks IBV_ACCESS_REMOTE_WRITE",
 			  qp->rc.qp_num);
 	else
@@ -57,12 +65,13 @@ static bool may_read_strictly(struct soft_qp *qp, const struct rc_send *send)
 	return false;
 }
 
-static bool may_use_pieces(struct soft_qp *qp, const struct rc_send *send)
+/* The queue's pieces have the addresses in memory. False: they may not be used so. */
+static bool copy_pieces(struct soft_qp *qp, const struct ibv_send_wr *wr, struct rc_send *send)
 {
-	if (!region_covers(&qp->send_region, qp->qp.pd, send->sge, send->num_sge,
-			   rule_of(send->opcode)->local_access))
+	if (!resolve_pieces(qp, wr, rule_of(wr->opcode)->local_access, send->sge))
 		return false;
-	return !is_strict() || send->opcode != IBV_WR_RDMA_READ || may_read_strictly(qp, send);
+	return !is_strict() || wr->opcode != IBV_WR_RDMA_READ ||
+	       may_read_strictly(qp, wr, send->sge);
 }
 
 /* *@length: of its pieces in all. Errors are positive, as verbs return them. */
@@ -122,11 +131,8 @@ static void enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr, uint64_t l
 		send->status = IBV_WC_LOC_LEN_ERR;
 	} else if (wr->send_flags & IBV_SEND_INLINE) {
 		copy_inline(send, wr);
-	} else {
-		if (send->num_sge)
-			memcpy(send->sge, wr->sg_list, send->num_sge * sizeof(*send->sge));
-		if (!may_use_pieces(qp, send))
-			send->status = IBV_WC_LOC_PROT_ERR;
+	} else if (!copy_pieces(qp, wr, send)) {
+		send->status = IBV_WC_LOC_PROT_ERR;
 	}
 	sq->signaled += send->signaled;
 	sq->tail++;

@@ -56,10 +56,10 @@ int recvq_post(struct recvq *queue, struct ibv_pd *pd, const struct ibv_recv_wr 
 	slot->num_sge = (uint8_t)count;
 	length = rc_sge_length(wr->sg_list, count);
 	slot->length = length > SOFT_MAX_MSG ? SOFT_MAX_MSG : (uint32_t)length;
-	slot->status = region_covers(&queue->region, pd, wr->sg_list, count, IBV_ACCESS_LOCAL_WRITE)
+	slot->status = region_resolve(&queue->region, pd, wr->sg_list, count,
+				      IBV_ACCESS_LOCAL_WRITE, slot->sge) == count
 			       ? IBV_WC_SUCCESS
 			       : IBV_WC_LOC_PROT_ERR;
-	copy_pieces(slot->sge, wr->sg_list, count);
 	queue->tail++;
 	return 0;
 }

@@ -96,7 +96,8 @@ static int check_registration(const struct region_grant *grant)
 {
 	const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-			       IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
+			       IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB |
+			       IBV_ACCESS_OPTIONAL_RANGE;
 	const unsigned write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 	uintptr_t addr = (uintptr_t)grant->mem;
 
@@ -113,7 +114,12 @@ struct ibv_mr *soft_ibv_reg_mr(struct ibv_pd *ibpd, void *addr, size_t length, u
 			       unsigned access)
 {
 	const struct region_grant grant = {
-		.pd = ibpd, .iova = iova, .length = length, .mem = addr, .access = access};
+		.pd = ibpd,
+		.iova = access & IBV_ACCESS_ZERO_BASED ? 0 : iova,
+		.length = length,
+		.mem = addr,
+		.access = access,
+	};
 	int error = check_registration(&grant);
 	struct soft_mr *mr = NULL;
 	uint32_t key;
@@ -197,21 +203,29 @@ static void look_at(struct region_sight *sight, const struct ibv_pd *pd, uint32_
 			.iova = region->grant.iova,
 			.length = region->grant.length,
 			.access = region->grant.access,
+			.shift = (uintptr_t)region->grant.mem - region->grant.iova,
 		};
 	region_table_put(region);
 }
 
-bool region_covers(struct region_sight *last, struct ibv_pd *pd, const struct ibv_sge *sge,
-		   unsigned num_sge, unsigned access)
+unsigned region_resolve(struct region_sight *last, const struct ibv_pd *pd,
+			const struct ibv_sge *sge, unsigned num_sge, unsigned access,
+			struct ibv_sge *to)
 {
-	for (unsigned i = 0; i < num_sge; i++) {
-		if (!sge[i].length || (sight_covers(last, &sge[i], access) && is_recent(last)))
+	unsigned i;
+
+	for (i = 0; i < num_sge; i++) {
+		to[i] = sge[i];
+		if (!sge[i].length)
 			continue;
-		look_at(last, pd, sge[i].lkey);
-		if (!sight_covers(last, &sge[i], access))
-			return false;
+		if (!sight_covers(last, &sge[i], access) || !is_recent(last)) {
+			look_at(last, pd, sge[i].lkey);
+			if (!sight_covers(last, &sge[i], access))
+				break;
+		}
+		to[i].addr += last->shift;
 	}
-	return true;
+	return i;
 }
 
 /* Whether it grants @access to [@addr, @addr + @len) for @pd; else why not, in *@fault. */

@@ -36,4 +36,10 @@ static inline uint16_t read_fault(enum rc_fault fault)
 	}
 }
 
+/* A message that its receive does not take: see rc_recv_check. */
+static inline uint16_t recv_fault(enum ibv_wc_status status)
+{
+	return status == IBV_WC_LOC_LEN_ERR ? TERM_DDP_TOO_LONG : TERM_DDP_LOCAL;
+}
+
 #endif

@@ -16,10 +16,11 @@
  * A message that is there as a whole may go into its receive by rc_recv_whole.
  *
  * Keys: local keys are checked when a request is posted, by verbs; what is wrong there is in
- * rc_send.status. Remote keys are checked by the owner of the memory: the service asks
- * rc_region_get on the side where the memory lives, for every frame, and holds the region only
- * across one copy or system call that does not block. So ibv_dereg_mr, which waits for holders,
- * waits for copies and never for peers.
+ * rc_send.status, or is found by rc_recv_check. Pieces have addresses in memory from then on, also
+ * where their region was registered under others. Remote keys are checked by the owner of the
+ * memory: the service asks rc_region_get on the side where the memory lives, for every frame,
+ * and holds the region only across one copy or system call that does not block. So ibv_dereg_mr,
+ * which waits for holders, waits for copies and never for peers.
  *
  * Copies: the service copies, from the gathered memory into the socket or ring, from there into
  * the receive or region. Verbs copies inline data, once, when it is posted, unless it leaves at
@@ -114,13 +115,17 @@ static inline struct rc_send *rc_send_at(const struct rc_sendq *sq, uint32_t ind
 	return (struct rc_send *)(sq->slots + (size_t)(index & sq->mask) * sq->stride);
 }
 
-/* The receive in progress. */
+/*
+ * The receive in progress. A piece that is wrong matters only to a message that reaches it, as with
+ * siw and rxe: see rc_recv_check.
+ */
 struct rc_recv {
 	uint64_t wr_id;
 	uint32_t length; /* room */
-	uint8_t status;  /* enum ibv_wc_status: what was wrong when posted */
+	uint32_t good;   /* of it: the bytes before the first that a message must not reach */
 	uint8_t num_sge;
-	struct ibv_sge sge[RC_MAX_SGE];
+	struct ibv_sge sge[RC_MAX_SGE]; /* the good bytes */
+	struct ibv_sge wrong;           /* if good < length: the piece that is to blame */
 };
 
 /* The shared part of a queue pair; embedded in verbs' own. */
@@ -188,8 +193,19 @@ void rc_send_done(struct rc_qp *qp, struct rc_send *send, enum ibv_wc_status sta
 struct rc_recv *rc_recv_begin(struct rc_qp *qp);
 
 /*
+ * Whether the first @end bytes of a message go into @recv: IBV_WC_SUCCESS; IBV_WC_LOC_PROT_ERR for
+ * a wrong piece that they reach, with a line in the log; or IBV_WC_LOC_LEN_ERR.
+ */
+enum ibv_wc_status rc_recv_fault(const struct rc_qp *qp, const struct rc_recv *recv);
+static inline enum ibv_wc_status rc_recv_check(const struct rc_qp *qp, const struct rc_recv *recv,
+					       uint64_t end)
+{
+	return end <= recv->good ? IBV_WC_SUCCESS : rc_recv_fault(qp, recv);
+}
+
+/*
  * The receive that rc_recv_begin will return after @ahead others, as long as the lock is held.
- * False: there is none, it was wrong when it was posted, or it is of an SRQ.
+ * False: there is none, a piece of it is wrong, or it is of an SRQ.
  */
 struct rc_recv_view {
 	uint64_t wr_id;

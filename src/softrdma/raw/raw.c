@@ -87,10 +87,11 @@ bool raw_deliver(struct raw_qp *raw, const struct raw_frame *frame)
 				     .length = frame->len + (tagged ? 4 : 0)};
 	struct rc_recv *recv = rc_recv_begin(raw->qp);
 
-	/* A receive that was wrong from the start ends as such; the frame takes the next one. */
-	while (recv && recv->status != IBV_WC_SUCCESS) {
-		rc_recv_done(raw->qp, recv,
-			     &(struct rc_arrival){.status = recv->status, .opcode = IBV_WC_RECV});
+	/* A receive with a wrong piece ends as such; the frame takes the next one. */
+	while (recv && rc_recv_check(raw->qp, recv, arrival.length) == IBV_WC_LOC_PROT_ERR) {
+		rc_recv_done(
+			raw->qp, recv,
+			&(struct rc_arrival){.status = IBV_WC_LOC_PROT_ERR, .opcode = IBV_WC_RECV});
 		recv = rc_recv_begin(raw->qp);
 	}
 	if (!recv) {

@@ -72,7 +72,7 @@ enum about { ABOUT_NOTHING, ABOUT_ANSWERED, ABOUT_WRITE, ABOUT_SEND };
  */
 static enum about what_about(uint16_t code)
 {
-	if (code == TERM_RDMAP_NO_INVALIDATE)
+	if (code == TERM_RDMAP_NO_INVALIDATE || code == TERM_DDP_LOCAL)
 		return ABOUT_SEND;
 	switch (code >> 8) {
 	case TERM_RDMAP_INVALID_STAG >> 8:
@@ -94,6 +94,8 @@ static enum ibv_wc_status status_of(uint16_t code)
 		return IBV_WC_REM_INV_REQ_ERR;
 	case TERM_DDP_NO_BUFFER:
 		return IBV_WC_RNR_RETRY_EXC_ERR;
+	case TERM_DDP_LOCAL:
+		return IBV_WC_REM_OP_ERR;
 	default:
 		return IBV_WC_REM_ACCESS_ERR;
 	}

@@ -70,13 +70,13 @@ static enum rc_outcome begin_in_receive(struct rc_conn *conn, const struct rc_fr
 					uint32_t position)
 {
 	struct rc_rx *rx = &conn->rx;
+	enum ibv_wc_status status;
 
 	if (frame->kind == RC_WRITE_IMM)
 		return RC_GO_ON;
-	if (rx->recv->status != IBV_WC_SUCCESS)
-		return fail_recv(conn, rx->recv->status, TERM_DDP_NO_BUFFER);
-	if (rx->recv_done + data_of(frame) > rx->recv->length)
-		return fail_recv(conn, IBV_WC_LOC_LEN_ERR, TERM_DDP_TOO_LONG);
+	status = rc_recv_check(conn_qp(conn), rx->recv, rx->recv_done + data_of(frame));
+	if (status != IBV_WC_SUCCESS)
+		return fail_recv(conn, status, recv_fault(status));
 	if (frame->kind == RC_SEND_FETCH) {
 		rx->fetching = true;
 		rx->fetch_position = position;

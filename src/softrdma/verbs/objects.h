@@ -101,6 +101,13 @@ unsigned region_resolve(struct region_sight *last, const struct ibv_pd *pd,
 			const struct ibv_sge *sge, unsigned num_sge, unsigned access,
 			struct ibv_sge *to);
 
+/*
+ * Of a piece that region_resolve found wrong: cut it down to the first bytes that are good, if any
+ * are, and give it the address in memory. Whether there are.
+ */
+bool region_cut(struct region_sight *last, const struct ibv_pd *pd, struct ibv_sge *piece,
+		unsigned access);
+
 /* ---- completions ---- */
 
 struct soft_channel {
@@ -212,8 +219,8 @@ void channel_forget(struct soft_channel *channel, struct soft_cq *cq);
 struct recv_slot {
 	uint64_t wr_id;
 	uint32_t length;
-	uint8_t status;
 	uint8_t num_sge;
+	uint8_t good_sge;     /* pieces before the first that is wrong; behind that is nothing */
 	struct ibv_sge sge[]; /* max_sge of the queue */
 };
 
@@ -226,6 +233,7 @@ struct recvq {
 	uint32_t stride;
 	uint8_t *slots;
 	struct region_sight region;
+	const struct ibv_pd *pd; /* of receives with a wrong piece */
 };
 
 int recvq_init(struct recvq *queue, uint32_t depth, uint32_t max_sge);

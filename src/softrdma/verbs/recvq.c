@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../common/log.h"
+#include "../../common/uncancel.h"
 #include "objects.h"
 
 int recvq_init(struct recvq *queue, uint32_t depth, uint32_t max_sge)
@@ -42,6 +44,11 @@ static void copy_pieces(struct ibv_sge *to, const struct ibv_sge *from, unsigned
 		memcpy(to, from, count * sizeof(*to));
 }
 
+static bool is_good(const struct recv_slot *slot)
+{
+	return slot->good_sge == slot->num_sge;
+}
+
 int recvq_post(struct recvq *queue, struct ibv_pd *pd, const struct ibv_recv_wr *wr)
 {
 	struct recv_slot *slot = slot_at(queue, queue->tail);
@@ -56,12 +63,27 @@ int recvq_post(struct recvq *queue, struct ibv_pd *pd, const struct ibv_recv_wr 
 	slot->num_sge = (uint8_t)count;
 	length = rc_sge_length(wr->sg_list, count);
 	slot->length = length > SOFT_MAX_MSG ? SOFT_MAX_MSG : (uint32_t)length;
-	slot->status = region_resolve(&queue->region, pd, wr->sg_list, count,
-				      IBV_ACCESS_LOCAL_WRITE, slot->sge) == count
-			       ? IBV_WC_SUCCESS
-			       : IBV_WC_LOC_PROT_ERR;
+	slot->good_sge = (uint8_t)region_resolve(&queue->region, pd, wr->sg_list, count,
+						 IBV_ACCESS_LOCAL_WRITE, slot->sge);
+	if (!is_good(slot))
+		queue->pd = pd;
 	queue->tail++;
 	return 0;
+}
+
+/* The first bytes of a wrong piece may be good all the same: its region may only be too short. */
+static void take_wrong(struct recvq *queue, const struct recv_slot *slot, struct rc_recv *out)
+{
+	uint64_t good = rc_sge_length(slot->sge, slot->good_sge);
+	struct ibv_sge *part = &out->sge[slot->good_sge];
+
+	out->wrong = slot->sge[slot->good_sge];
+	*part = out->wrong;
+	if (region_cut(&queue->region, queue->pd, part, IBV_ACCESS_LOCAL_WRITE)) {
+		out->num_sge++;
+		good += part->length;
+	}
+	out->good = good > slot->length ? slot->length : (uint32_t)good;
 }
 
 bool recvq_take(struct recvq *queue, struct rc_recv *out)
@@ -73,17 +95,35 @@ bool recvq_take(struct recvq *queue, struct rc_recv *out)
 	slot = slot_at(queue, queue->head++);
 	out->wr_id = slot->wr_id;
 	out->length = slot->length;
-	out->status = slot->status;
-	out->num_sge = slot->num_sge;
-	copy_pieces(out->sge, slot->sge, slot->num_sge);
+	out->num_sge = slot->good_sge;
+	copy_pieces(out->sge, slot->sge, slot->good_sge);
+	if (is_good(slot))
+		out->good = slot->length;
+	else
+		take_wrong(queue, slot, out);
 	return true;
+}
+
+enum ibv_wc_status rc_recv_fault(const struct rc_qp *qp, const struct rc_recv *recv)
+{
+	const struct ibv_sge *wrong = &recv->wrong;
+
+	UNCANCELLABLE; /* the log is a system call */
+	if (recv->good == recv->length)
+		return IBV_WC_LOC_LEN_ERR;
+	log_warn("QP 0x%x: a message cannot be placed: the receive with wr_id 0x%llx names key "
+		 "0x%08x for %u bytes at 0x%llx, which are not registered for local writes here; "
+		 "check that piece's lkey, address and length",
+		 qp->qp_num, (unsigned long long)recv->wr_id, wrong->lkey, wrong->length,
+		 (unsigned long long)wrong->addr);
+	return IBV_WC_LOC_PROT_ERR;
 }
 
 bool recvq_peek(const struct recvq *queue, unsigned ahead, struct rc_recv_view *view)
 {
 	const struct recv_slot *slot = slot_at(queue, queue->head + ahead);
 
-	if (ahead >= recvq_count(queue) || slot->status != IBV_WC_SUCCESS)
+	if (ahead >= recvq_count(queue) || !is_good(slot))
 		return false;
 	*view = (struct rc_recv_view){
 		.wr_id = slot->wr_id,

@@ -228,6 +228,22 @@ unsigned region_resolve(struct region_sight *last, const struct ibv_pd *pd,
 	return i;
 }
 
+bool region_cut(struct region_sight *last, const struct ibv_pd *pd, struct ibv_sge *piece,
+		unsigned access)
+{
+	uint64_t left;
+
+	look_at(last, pd, piece->lkey);
+	if (!last->key || (last->access & access) != access || piece->addr < last->iova ||
+	    piece->addr - last->iova >= last->length)
+		return false;
+	left = last->length - (piece->addr - last->iova);
+	if (left < piece->length)
+		piece->length = (uint32_t)left;
+	piece->addr += last->shift;
+	return true;
+}
+
 /* Whether it grants @access to [@addr, @addr + @len) for @pd; else why not, in *@fault. */
 static bool grants(const struct rc_region *region, const struct ibv_pd *pd, uint64_t addr,
 		   uint64_t len, unsigned access, enum rc_fault *fault)

@@ -101,6 +101,9 @@ unsigned region_resolve(struct region_sight *last, const struct ibv_pd *pd,
 			const struct ibv_sge *sge, unsigned num_sge, unsigned access,
 			struct ibv_sge *to);
 
+/* Whether all pieces are good, and have the addresses in memory already. */
+bool region_covers(struct region_sight *last, const struct ibv_pd *pd, const struct ibv_sge *sge,
+		   unsigned num_sge, unsigned access);
 /*
  * Of a piece that region_resolve found wrong: cut it down to the first bytes that are good, if any
  * are, and give it the address in memory. Whether there are.

@@ -208,6 +208,25 @@ static void look_at(struct region_sight *sight, const struct ibv_pd *pd, uint32_
 	region_table_put(region);
 }
 
+/* Whether @last, or else the region of the piece's key, which is then @last, covers the piece. */
+static inline bool sees(struct region_sight *last, const struct ibv_pd *pd,
+			const struct ibv_sge *sge, unsigned access)
+{
+	if (sight_covers(last, sge, access) && is_recent(last))
+		return true;
+	look_at(last, pd, sge->lkey);
+	return sight_covers(last, sge, access);
+}
+
+bool region_covers(struct region_sight *last, const struct ibv_pd *pd, const struct ibv_sge *sge,
+		   unsigned num_sge, unsigned access)
+{
+	for (unsigned i = 0; i < num_sge; i++)
+		if (sge[i].length && (!sees(last, pd, &sge[i], access) || last->shift))
+			return false;
+	return true;
+}
+
 unsigned region_resolve(struct region_sight *last, const struct ibv_pd *pd,
 			const struct ibv_sge *sge, unsigned num_sge, unsigned access,
 			struct ibv_sge *to)
@@ -218,11 +237,8 @@ unsigned region_resolve(struct region_sight *last, const struct ibv_pd *pd,
 		to[i] = sge[i];
 		if (!sge[i].length)
 			continue;
-		if (!sight_covers(last, &sge[i], access) || !is_recent(last)) {
-			look_at(last, pd, sge[i].lkey);
-			if (!sight_covers(last, &sge[i], access))
-				break;
-		}
+		if (!sees(last, pd, &sge[i], access))
+			break;
 		to[i].addr += last->shift;
 	}
 	return i;

@@ -23,18 +23,25 @@ unsigned log_levels;
 
 static void read_environment(void)
 {
-	const char *wanted = getenv(LOG_VARIABLE);
+	/* Not of a process with more rights than its user: its stderr may be anybody's. */
+	const char *wanted = secure_getenv(LOG_VARIABLE);
 	enum log_level most = LOG_WARN;
+	bool known = !wanted || !*wanted;
 	unsigned levels;
 
-	for (unsigned i = 0; wanted && i < sizeof(level_names) / sizeof(*level_names); i++)
-		if (!strcmp(wanted, level_names[i]))
+	for (unsigned i = 0; !known && i < sizeof(level_names) / sizeof(*level_names); i++) {
+		known = !strcmp(wanted, level_names[i]);
+		if (known)
 			most = (enum log_level)i;
+	}
 	levels = (2u << most) - 1;
 	original = wanted && !strcmp(wanted, "original");
 	if (original)
 		levels = 1u << LOG_ERROR | 1u << LOG_WARN | 1u << LOG_DEBUG;
 	__atomic_store_n(&log_levels, levels, __ATOMIC_RELEASE);
+	if (!known && !original)
+		log_line(LOG_WARN, "%s=%s: not one of error, warn, info, debug; warn is used",
+			 LOG_VARIABLE, wanted);
 }
 
 unsigned log_read_levels(void)

@@ -8,6 +8,11 @@
 
 #include <stdbool.h>
 
-bool is_strict(void);
+#include "settings.h"
+
+static inline bool is_strict(void)
+{
+	return settings()->strict;
+}
 
 #endif

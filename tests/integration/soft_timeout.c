@@ -5,6 +5,8 @@
  */
 #include "pair.h"
 
+#include <stdio.h>
+
 static unsigned long allowed; /* ms */
 static const struct pair_options options = {.bytes = MIB};
 
@@ -34,6 +36,18 @@ static void test_send_without_a_receive_ends_the_connection_in_time(void **state
 	(void)state;
 	run_expiry(8);
 	run_expiry(MIB); /* more than is kept */
+}
+
+/* Whoever changes the environment of a running process changes nothing, and disturbs nobody. */
+static void test_the_time_stays_as_it_was_at_the_start(void **state)
+{
+	char before[32];
+
+	(void)state;
+	snprintf(before, sizeof(before), "%s", getenv("SOFTRDMA_RECV_TIMEOUT"));
+	setenv("SOFTRDMA_RECV_TIMEOUT", "600000", 1);
+	run_expiry(8);
+	setenv("SOFTRDMA_RECV_TIMEOUT", before, 1);
 }
 
 /* Each delivery gives the next one its own time; all together take longer than that. */
@@ -68,6 +82,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_send_without_a_receive_ends_the_connection_in_time),
+		cmocka_unit_test(test_the_time_stays_as_it_was_at_the_start),
 		cmocka_unit_test(test_receives_that_come_in_time_keep_the_connection),
 	};
 	const char *text = getenv("SOFTRDMA_RECV_TIMEOUT");

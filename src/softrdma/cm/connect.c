@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
+#include "../settings.h"
 #include "../shm/shm.h"
 #include "internal.h"
 
@@ -103,7 +104,7 @@ static int accept_id(struct cm_id *cm, const struct rdma_conn_param *param)
 	cm->local = (struct mpa_local){
 		.ird = limit_depth(param ? param->responder_resources : RDMA_MAX_RESP_RES),
 		.ord = limit_depth(param ? param->initiator_depth : RDMA_MAX_INIT_DEPTH),
-		.crc = handshake_wants_crc(),
+		.crc = settings()->crc,
 	};
 	err = mpa_answer(&cm->request, &cm->local, &reply, &agreed, &why);
 	if (err)

@@ -3,13 +3,12 @@
  * The MPA handshake on a socket, from both ends: one frame each way, read exactly, so that what
  * follows stays in the socket.
  */
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
 #include "../../common/log.h"
+#include "../settings.h"
 #include "../shm/shm.h"
 #include "../wire/crc32c.h"
 #include "../wire/terminate.h"
@@ -19,34 +18,6 @@
 #define RETRY_FOR_MS 200ull
 
 #define ALL_RTR (MPA_RTR_FPDU | MPA_RTR_WRITE | MPA_RTR_READ)
-
-/* What the environment asks of every handshake; read once. */
-static struct {
-	pthread_once_t once;
-	bool crc;
-	bool peer_to_peer;
-	bool revision_1;
-} settings = {.once = PTHREAD_ONCE_INIT};
-
-static bool is_set(const char *name)
-{
-	const char *value = getenv(name);
-
-	return value && !strcmp(value, "1");
-}
-
-static void read_settings(void)
-{
-	settings.crc = is_set("SOFTRDMA_CRC");
-	settings.peer_to_peer = is_set("SOFTRDMA_P2P");
-	settings.revision_1 = is_set("SOFTRDMA_MPA");
-}
-
-bool handshake_wants_crc(void)
-{
-	pthread_once(&settings.once, read_settings);
-	return settings.crc;
-}
 
 /* ---- frames ---- */
 
@@ -99,22 +70,21 @@ static int parse_frame(struct cm_id *cm, enum mpa_kind kind, struct mpa_frame *o
 
 void handshake_offer(struct cm_id *cm, uint16_t ird, uint16_t ord, size_t private_len)
 {
-	bool enhanced;
+	bool crc = settings()->crc, enhanced = !settings()->revision_1;
+	bool peer_to_peer = enhanced && settings()->peer_to_peer;
 
-	pthread_once(&settings.once, read_settings);
-	enhanced = !settings.revision_1;
-	cm->local = (struct mpa_local){.ird = ird, .ord = ord, .crc = settings.crc};
+	cm->local = (struct mpa_local){.ird = ird, .ord = ord, .crc = crc};
 	cm->request = (struct mpa_frame){
 		.kind = MPA_REQUEST,
 		.revision = enhanced ? 2 : 1,
 		.enhanced = enhanced,
-		.crc = settings.crc,
+		.crc = crc,
 		.soft = true,
 		.acks = true,
 		.ird = ird,
 		.ord = ord,
-		.peer_to_peer = enhanced && settings.peer_to_peer,
-		.rtr = enhanced && settings.peer_to_peer ? ALL_RTR : 0,
+		.peer_to_peer = peer_to_peer,
+		.rtr = peer_to_peer ? ALL_RTR : 0,
 		.private_data = cm->offer,
 		.private_len = (uint16_t)private_len,
 	};

@@ -257,7 +257,6 @@ void listen_promote(struct cm_id *child);
 
 /* ---- handshake.c ---- */
 
-bool handshake_wants_crc(void);
 /* Nobody is met any more. */
 void handshake_retract(struct cm_id *cm);
 /* Fill cm->request and cm->local for a request with the private data in cm->offer. */

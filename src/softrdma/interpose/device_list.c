@@ -5,8 +5,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "../settings.h"
 #include "../verbs/verbs.h"
-#include "mode.h"
 
 struct device_list {
 	struct device_list *next;
@@ -66,7 +66,7 @@ struct ibv_device **ibv_get_device_list(int *num_devices)
 	if (num_devices)
 		*num_devices = 0;
 	/* The system's libraries look for their own devices, and look behind them. */
-	if (mode_wanted() == MODE_OFF || system_has_code(__builtin_return_address(0)))
+	if (settings()->mode == MODE_OFF || system_has_code(__builtin_return_address(0)))
 		return SYSTEM(fail_null(ENOSYS), ibv_get_device_list, num_devices);
 
 	num_soft = soft_get_devices(&soft);

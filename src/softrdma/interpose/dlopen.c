@@ -29,7 +29,7 @@ static bool is_rdma_library(const char *file)
 
 static bool is_switched_off(void)
 {
-	const char *value = getenv("SOFTRDMA");
+	const char *value = secure_getenv("SOFTRDMA");
 
 	return value && !strcmp(value, "off");
 }

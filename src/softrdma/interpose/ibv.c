@@ -6,6 +6,7 @@
  */
 #include "system.h"
 
+#include "../settings.h"
 #include "../verbs/verbs.h"
 #include "mode.h"
 
@@ -42,7 +43,7 @@ int ibv_close_device(struct ibv_context *context)
 
 struct ibv_context *ibv_import_device(int cmd_fd)
 {
-	if (mode_wanted() == MODE_ON)
+	if (settings()->mode == MODE_ON)
 		return fail_null(EOPNOTSUPP);
 	return SYSTEM(fail_null(ENOSYS), ibv_import_device, cmd_fd);
 }

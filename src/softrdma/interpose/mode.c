@@ -7,39 +7,15 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "../../common/log.h"
+#include "../../common/uncancel.h"
+#include "../settings.h"
 #include "system.h"
 
 #define RDMA_CM_FILE "/dev/infiniband/rdma_cm"
-
-/* ---- what the user set ---- */
-
-static enum mode wanted = MODE_AUTO;
-static pthread_once_t wanted_once = PTHREAD_ONCE_INIT;
-
-static void read_environment(void)
-{
-	const char *value = getenv("SOFTRDMA");
-
-	if (!value || !*value || !strcmp(value, "auto"))
-		wanted = MODE_AUTO;
-	else if (!strcmp(value, "on"))
-		wanted = MODE_ON;
-	else if (!strcmp(value, "off"))
-		wanted = MODE_OFF;
-	else
-		log_warn("SOFTRDMA=%s is none of auto, on and off; taken as auto", value);
-}
-
-enum mode mode_wanted(void)
-{
-	pthread_once(&wanted_once, read_environment);
-	return wanted;
-}
 
 /* ---- what the machine has ---- */
 
@@ -114,7 +90,7 @@ static void decide(void)
 	char why[256] = "SOFTRDMA is set";
 
 	is_deciding = true;
-	switch (mode_wanted()) {
+	switch (settings()->mode) {
 	case MODE_ON:
 		software = true;
 		break;

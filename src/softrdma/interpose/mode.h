@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* System or software: what the user set, and what the process does; each decided once. */
+/* System or software: where the connections of this process go, decided once. */
 #ifndef SOFTRDMA_INTERPOSE_MODE_H
 #define SOFTRDMA_INTERPOSE_MODE_H
 
 #include <stdbool.h>
-
-enum mode { MODE_AUTO, MODE_ON, MODE_OFF };
-
-/* SOFTRDMA=auto|on|off, as it was at the first call. */
-enum mode mode_wanted(void);
 
 /*
  * Whether this process's connections (all rdma_* calls) go to the software device. The first call

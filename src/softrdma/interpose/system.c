@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "../../common/log.h"
-#include "mode.h"
+#include "../settings.h"
 
 /* Stands for "looked for and not there". */
 static char missing;
@@ -65,7 +65,7 @@ void *system_function(enum system_name name)
 
 	if (address)
 		return address == &missing ? NULL : address;
-	if (mode_wanted() == MODE_ON)
+	if (settings()->mode == MODE_ON)
 		return NULL;
 	handle = open_library(functions[name].library);
 	if (handle != &missing) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Which back end receives: the best that the interface and the process's rights allow. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "../../common/log.h"
+#include "../settings.h"
 #include "internal.h"
 #include "take.h"
 
@@ -39,31 +39,27 @@ bool raw_suits_xdp(const struct raw_interface *iface, const struct raw_rules *ru
 }
 
 /* The back end that the user asks for; NULL: the best. */
-static int read_wish(const struct raw_rx_ops **wish)
+static const struct raw_rx_ops *wish_of_user(void)
 {
-	const char *name = getenv("SOFTRDMA_RAW");
-
-	*wish = NULL;
-	if (!name || !*name)
-		return 0;
-	for (unsigned i = 0; i < NUM_BACK_ENDS; i++)
-		if (!strcmp(name, for_hardware[i]->name))
-			*wish = for_hardware[i];
-	if (*wish)
-		return 0;
-	log_error("SOFTRDMA_RAW=%s: there are xdp, ring and socket", name);
-	return -EINVAL;
+	switch (settings()->raw) {
+	case SETTINGS_RAW_XDP:
+		return &raw_rx_xdp;
+	case SETTINGS_RAW_RING:
+		return &raw_rx_ring;
+	case SETTINGS_RAW_SOCKET:
+		return &raw_rx_socket;
+	default:
+		return NULL;
+	}
 }
 
 int raw_choose_rx(struct raw_qp *raw, const struct raw_rules *rules, bool alone, struct raw_rx **rx)
 {
 	bool may_use_xdp = alone && raw_suits_xdp(&raw->iface, rules);
+	const struct raw_rx_ops *wish = wish_of_user();
 	const struct raw_rx_ops *const *back_ends;
-	const struct raw_rx_ops *wish;
-	int error = read_wish(&wish);
+	int error = -EINVAL;
 
-	if (error)
-		return error;
 	/* The order means nothing to a wish, and costs some milliseconds. */
 	back_ends = wish ? for_hardware : rank(&raw->iface);
 	/* What XDP cannot do by its nature does not fail for the wish. */

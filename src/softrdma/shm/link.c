@@ -23,26 +23,18 @@
 
 #define BACKLOG 8 /* one is ours; anybody may knock */
 
-/* SOFTRDMA_SHM, read once, and what a peer may read to see that it can. */
+/* What SOFTRDMA_SHM allows, and what a peer may read to see that it can. */
 static struct {
 	pthread_once_t once;
-	enum { SHM_OFF, SHM_ON, SHM_RING } mode;
+	enum settings_shm mode;
 	uint64_t probe;
-} settings = {.once = PTHREAD_ONCE_INIT};
+} meeting = {.once = PTHREAD_ONCE_INIT};
 
-static void read_settings(void)
+static void prepare(void)
 {
-	const char *value = getenv("SOFTRDMA_SHM");
-
-	settings.mode = SHM_ON;
-	if (value && !strcmp(value, "off"))
-		settings.mode = SHM_OFF;
-	else if (value && !strcmp(value, "ring"))
-		settings.mode = SHM_RING;
-	else if (value && *value && strcmp(value, "on") != 0)
-		log_warn("SOFTRDMA_SHM=%s: not one of on, off, ring", value);
-	if (getrandom(&settings.probe, sizeof(settings.probe), 0) != sizeof(settings.probe))
-		settings.mode = SHM_OFF;
+	meeting.mode = settings()->shm;
+	if (getrandom(&meeting.probe, sizeof(meeting.probe), 0) != sizeof(meeting.probe))
+		meeting.mode = SETTINGS_SHM_OFF;
 }
 
 /* ---- names ---- */
@@ -164,7 +156,7 @@ static bool probe(pid_t pid, const struct hello *hello)
 	struct iovec remote = {.iov_base = (void *)(uintptr_t)hello->probe_at,
 			       .iov_len = sizeof(value)};
 
-	return settings.mode == SHM_ON &&
+	return meeting.mode == SETTINGS_SHM_ON &&
 	       process_vm_readv(pid, &local, 1, &remote, 1, 0) == sizeof(value) &&
 	       value == hello->probe_value;
 }
@@ -186,13 +178,13 @@ static int send_hello(struct shm_link *link, int area_fd)
 	struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
 	ssize_t sent;
 
-	if (settings.mode == SHM_ON)
+	if (meeting.mode == SETTINGS_SHM_ON)
 		table_fd = regions_fd();
 	if (area_fd >= 0)
 		fds[count++] = area_fd;
 	if (table_fd >= 0)
 		fds[count++] = table_fd;
-	hello_make(&hello, table_fd >= 0, &settings.probe);
+	hello_make(&hello, table_fd >= 0, &meeting.probe);
 	if (count) {
 		control.header.cmsg_len = CMSG_LEN((size_t)count * sizeof(int));
 		memcpy(CMSG_DATA(&control.header), fds, (size_t)count * sizeof(int));
@@ -309,8 +301,8 @@ void shm_link_free(struct shm_link *link)
 /* Why this process would not, NULL if it would. */
 static const char *unwilling(void)
 {
-	pthread_once(&settings.once, read_settings);
-	if (settings.mode == SHM_OFF)
+	pthread_once(&meeting.once, prepare);
+	if (meeting.mode == SETTINGS_SHM_OFF)
 		return "SOFTRDMA_SHM is off";
 	return is_strict() ? "strict mode is for what hardware does" : NULL;
 }

@@ -13,7 +13,6 @@
 
 #define MAX_HELD_BACK       32 /* requests that may wait to leave together */
 #define MAX_HELD_BACK_BYTES (32 << 10)
-#define RECV_WAIT_MS        30000
 
 /* ---- send requests ---- */
 
@@ -325,10 +324,7 @@ void rc_send_done(struct rc_qp *rc, struct rc_send *send, enum ibv_wc_status sta
 
 unsigned rc_recv_timeout(void)
 {
-	const char *text = getenv("SOFTRDMA_RECV_TIMEOUT");
-	unsigned long value = text ? strtoul(text, NULL, 10) : 0;
-
-	return value && value < 1u << 30 ? (unsigned)value : RECV_WAIT_MS;
+	return settings()->recv_timeout_ms;
 }
 
 /* The queue has more, and somebody may have waited for it. */

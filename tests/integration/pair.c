@@ -177,7 +177,7 @@ struct rdma_cm_id *listen_at(struct rdma_event_channel *channel, const struct so
 	return id;
 }
 
-void side_resolve(struct side *side, uint16_t port)
+void side_resolve_from(struct side *side, struct sockaddr_storage *from, uint16_t port)
 {
 	struct sockaddr_storage to;
 
@@ -185,10 +185,17 @@ void side_resolve(struct side *side, uint16_t port)
 	side->channel = rdma_create_event_channel();
 	assert_non_null(side->channel);
 	assert_int_equal(rdma_create_id(side->channel, &side->id, side, RDMA_PS_TCP), 0);
+	if (from)
+		assert_int_equal(rdma_bind_addr(side->id, (struct sockaddr *)from), 0);
 	assert_int_equal(rdma_resolve_addr(side->id, NULL, (struct sockaddr *)&to, WAIT_MS), 0);
 	assert_int_equal(cm_expect(side->channel, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
 	assert_int_equal(rdma_resolve_route(side->id, WAIT_MS), 0);
 	assert_int_equal(cm_expect(side->channel, RDMA_CM_EVENT_ROUTE_RESOLVED), 0);
+}
+
+void side_resolve(struct side *side, uint16_t port)
+{
+	side_resolve_from(side, NULL, port);
 }
 
 static uint32_t or_else(uint32_t value, uint32_t otherwise)

@@ -107,6 +107,8 @@ struct rdma_cm_id *listen_at(struct rdma_event_channel *channel, const struct so
 
 /* An id with its address and route resolved. */
 void side_resolve(struct side *side, uint16_t port);
+/* The same, bound to @from before. */
+void side_resolve_from(struct side *side, struct sockaddr_storage *from, uint16_t port);
 /* Everything but the connection; the id knows its device. */
 void side_equip(struct side *side, const struct pair_options *options);
 void side_connect(struct side *side, const struct pair_options *options);

@@ -5,6 +5,7 @@
  */
 #include "house.h"
 
+#include <netinet/in.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -21,6 +22,15 @@ struct visit {
 	uint8_t request_bytes[MPA_MAX_FRAME];
 };
 
+static void visit_begin(struct visit *visit)
+{
+	side_equip(&visit->side, &options);
+	side_recv(&visit->side, 1, 0, 64);
+	side_connect(&visit->side, &options);
+	stranger_accept(&visit->stranger, visit->listener);
+	stranger_hear_frame(&visit->stranger, MPA_REQUEST, visit->request_bytes, &visit->request);
+}
+
 static void visit_open(struct visit *visit)
 {
 	uint16_t port;
@@ -28,11 +38,21 @@ static void visit_open(struct visit *visit)
 	memset(visit, 0, sizeof(*visit));
 	visit->listener = stranger_listen(&port);
 	side_resolve(&visit->side, port);
-	side_equip(&visit->side, &options);
-	side_recv(&visit->side, 1, 0, 64);
-	side_connect(&visit->side, &options);
-	stranger_accept(&visit->stranger, visit->listener);
-	stranger_hear_frame(&visit->stranger, MPA_REQUEST, visit->request_bytes, &visit->request);
+	visit_begin(visit);
+}
+
+/* The same from a port that the program has bound, which this returns. */
+static uint16_t visit_open_bound(struct visit *visit)
+{
+	struct sockaddr_storage own;
+	uint16_t port;
+
+	memset(visit, 0, sizeof(*visit));
+	visit->listener = stranger_listen(&port);
+	test_address(&own, 0);
+	side_resolve_from(&visit->side, &own, port);
+	visit_begin(visit);
+	return rdma_get_src_port(visit->side.id);
 }
 
 static void visit_close(struct visit *visit)
@@ -295,6 +315,41 @@ static void test_end_without_a_reply_is_tried_once_more(void **state)
 	expect_talk(&visit);
 }
 
+static uint16_t port_of_peer(const struct stranger *stranger)
+{
+	struct sockaddr_storage peer;
+	socklen_t len = sizeof(peer);
+
+	assert_int_equal(getpeername(stranger->fd, (struct sockaddr *)&peer, &len), 0);
+	/* Both families have it in the same place. */
+	return ((struct sockaddr_in *)(void *)&peer)->sin_port;
+}
+
+/* A peer may know the program by the port that it has bound. */
+static void try_again_from_the_bound_port(void (*end)(struct stranger *stranger))
+{
+	struct mpa_frame reply;
+	struct visit visit;
+	uint16_t port;
+
+	port = visit_open_bound(&visit);
+	assert_int_equal(port_of_peer(&visit.stranger), port);
+	end(&visit.stranger);
+	stranger_accept(&visit.stranger, visit.listener);
+	assert_int_equal(port_of_peer(&visit.stranger), port);
+	stranger_hear_frame(&visit.stranger, MPA_REQUEST, visit.request_bytes, &visit.request);
+	reply = reply_to(&visit);
+	stranger_say_frame(&visit.stranger, &reply);
+	expect_talk(&visit);
+}
+
+static void test_another_try_keeps_the_bound_port(void **state)
+{
+	(void)state;
+	try_again_from_the_bound_port(stranger_reset);
+	try_again_from_the_bound_port(stranger_close);
+}
+
 /* A reset without a word is tried again for a moment; nobody is to answer then. */
 static void stop_listening(const struct visit *visit)
 {
@@ -361,6 +416,7 @@ int main(void)
 		cmocka_unit_test(test_silent_peer_hears_empty_writes_until_it_speaks),
 		cmocka_unit_test(test_silent_peer_of_a_silent_program_hears_nothing),
 		cmocka_unit_test(test_end_without_a_reply_is_tried_once_more),
+		cmocka_unit_test(test_another_try_keeps_the_bound_port),
 		cmocka_unit_test(test_end_without_a_reply_twice_is_a_reject),
 		cmocka_unit_test(test_end_at_any_byte_of_the_reply_is_a_reject),
 		cmocka_unit_test(test_reset_without_a_reply_is_a_reject),

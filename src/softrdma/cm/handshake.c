@@ -124,6 +124,30 @@ static enum rdma_cm_event_type event_for(int error)
 	}
 }
 
+/* The connection ends and the socket stays, with its port. */
+static bool disconnect_socket(struct cm_id *cm)
+{
+	static const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+
+	if (connect(cm->fd, &nobody, sizeof(nobody)))
+		return false;
+	/* The kernel gave up a port that it had chosen itself; EINVAL: it did not. */
+	return !bind(cm->fd, cm_src(cm), addr_len(cm_src(cm))) || errno == EINVAL;
+}
+
+/*
+ * A socket that the program bound keeps its port, as the peer may know it by that. Another one
+ * gives it up, since the old connection may not be quite gone.
+ */
+static void drop_connection(struct cm_id *cm)
+{
+	id_unwatch(cm);
+	if (cm->bound && disconnect_socket(cm))
+		return;
+	close(cm->fd);
+	cm->fd = -1;
+}
+
 /*
  * Programs connect while their peer is about to listen: perftest's server listens anew for its
  * second connection, and where addresses take their time to resolve it is always ready. So a
@@ -137,9 +161,7 @@ static bool try_again(struct cm_id *cm)
 		cm->retry_until = now + RETRY_FOR_MS * 1000000u;
 	if (now >= cm->retry_until)
 		return false;
-	id_unwatch(cm);
-	close(cm->fd);
-	cm->fd = -1;
+	drop_connection(cm);
 	cm->state = CM_CONNECTING;
 	progress_timer_arm(&cm->retry_timer, RETRY_MS);
 	return true;
@@ -171,7 +193,8 @@ static void begin_tcp(struct cm_id *cm)
 
 int handshake_start(struct cm_id *cm)
 {
-	if (cm->fd < 0) {
+	cm->bound = cm->fd >= 0;
+	if (!cm->bound) {
 		int fd = socket_bind(cm, cm_src(cm), true);
 
 		if (fd < 0) {
@@ -210,20 +233,23 @@ void handshake_connected(struct cm_id *cm)
 	cm->state = CM_AWAIT_REPLY;
 }
 
-/* With another port: the old connection may not be quite gone. */
 static void connect_anew(struct cm_id *cm)
 {
 	struct sockaddr_storage src;
-	int fd;
 
-	addr_copy(&src, cm_src(cm));
-	addr_set_port((struct sockaddr *)&src, 0);
-	fd = socket_bind(cm, (struct sockaddr *)&src, true);
-	if (fd < 0) {
-		connect_failed(cm, -fd, NULL);
+	if (cm->fd < 0) {
+		addr_copy(&src, cm_src(cm));
+		if (!cm->bound)
+			addr_set_port((struct sockaddr *)&src, 0);
+		cm->fd = socket_bind(cm, (struct sockaddr *)&src, true);
+	}
+	if (cm->fd < 0) {
+		int error = -cm->fd;
+
+		cm->fd = -1;
+		connect_failed(cm, error, NULL);
 		return;
 	}
-	cm->fd = fd;
 	begin_tcp(cm);
 }
 
@@ -237,9 +263,7 @@ static void fall_back(struct cm_id *cm)
 {
 	log_info("connect %s: closed without a reply; once more with MPA revision 1",
 		 addr_text(cm_dst(cm)).text);
-	id_unwatch(cm);
-	close(cm->fd);
-	cm->fd = -1;
+	drop_connection(cm);
 	cm->fell_back = true;
 	cm->request.revision = 1;
 	cm->request.enhanced = false;

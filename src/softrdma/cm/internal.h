@@ -85,6 +85,7 @@ struct cm_id {
 	/* The handshake. */
 	struct mpa_frame request; /* sent (private data in @offer) or received (in @frame) */
 	struct mpa_local local;
+	bool bound;     /* initiator: the program chose the source, or has seen its port */
 	bool fell_back; /* to revision 1 */
 	int shm_fd;     /* initiator: where the responder may meet us; -1: nowhere */
 	struct progress_timer retry_timer;

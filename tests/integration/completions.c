@@ -564,6 +564,7 @@ static void test_query_device_and_port_tell_the_limits(void **state)
 	assert_true(device.max_qp_wr >= 32768);
 	assert_true(device.max_qp_rd_atom >= 128);
 	assert_int_equal(device.phys_port_cnt, 1);
+	assert_true(device.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS);
 	assert_int_equal(ibv_query_port(side.id->verbs, 1, &port), 0);
 	assert_int_equal(port.state, IBV_PORT_ACTIVE);
 	assert_int_equal(port.link_layer, IBV_LINK_LAYER_ETHERNET);

@@ -303,7 +303,9 @@ static void fill_device_attr(struct ibv_device *device, struct ibv_device_attr *
 		.hw_ver = 1,
 		.max_qp = SOFT_MAX_QP,
 		.max_qp_wr = SOFT_MAX_WR,
-		.device_cap_flags = IBV_DEVICE_MANAGED_FLOW_STEERING,
+		/* The second says that SEND_WITH_INV works; siw has it, too. */
+		.device_cap_flags =
+			IBV_DEVICE_MANAGED_FLOW_STEERING | IBV_DEVICE_MEM_MGT_EXTENSIONS,
 		.max_sge = max_sge(),
 		.max_sge_rd = is_strict() ? 1 : RC_MAX_SGE,
 		.max_cq = SOFT_MAX_QP * 2,

@@ -28,7 +28,7 @@ bool near_is(const struct sockaddr *own, const struct sockaddr *peer)
 
 static bool has_near_peer(int fd)
 {
-	struct sockaddr_storage own, peer;
+	struct sockaddr_storage own = {0}, peer = {0};
 	socklen_t own_len = sizeof(own), peer_len = sizeof(peer);
 
 	return !getsockname(fd, (struct sockaddr *)&own, &own_len) &&

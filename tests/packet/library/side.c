@@ -173,12 +173,12 @@ static void wait_for_way(int from, int to, uint8_t mark)
 	const uint8_t probe[60] = {[12] = 0x88, [13] = 0xb5, [14] = mark};
 	uint8_t got[60] = {0};
 
-	for (int i = 0; i < WAY_TRIES && memcmp(got, probe, sizeof(probe)); i++) {
+	for (int i = 0; i < WAY_TRIES && memcmp(got, probe, sizeof(probe)) != 0; i++) {
 		struct pollfd pollfd = {.fd = to, .events = POLLIN};
 
 		if (send(from, probe, sizeof(probe), 0) < 0)
 			assert_int_equal(errno, ENOBUFS);
-		while (memcmp(got, probe, sizeof(probe)) && poll(&pollfd, 1, WAY_MS) > 0)
+		while (memcmp(got, probe, sizeof(probe)) != 0 && poll(&pollfd, 1, WAY_MS) > 0)
 			assert_true(recv(to, got, sizeof(got), MSG_DONTWAIT) > 0);
 	}
 	assert_memory_equal(got, probe, sizeof(probe));

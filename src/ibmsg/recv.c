@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "../common/log.h"
-#include "../common/post.h"
+#include "../libs/post.h"
 #include "internal.h"
 
 #define BATCH 32

@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 
-#include "../common/post.h"
+#include "../libs/post.h"
 #include "internal.h"
 
 int sendq_init(struct sendq *sendq, unsigned depth)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Posting to a send queue. */
-#ifndef IBMSG_COMMON_POST_H
-#define IBMSG_COMMON_POST_H
+/* Posting to a send queue, for the libraries over verbs. */
+#ifndef IBMSG_LIBS_POST_H
+#define IBMSG_LIBS_POST_H
 
 #include <errno.h>
 

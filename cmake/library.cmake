@@ -17,6 +17,9 @@ function(ibmsg_shared_library name)
   endif()
   target_link_options(${name} PRIVATE
     -Wl,--version-script=${ARG_MAP} -Wl,-z,defs -Wl,-z,now -Wl,-z,relro)
+  # A program may close a plug-in that links us. The device's thread and the destructors of threads' memory run on, so the code
+  # must stay.
+  target_link_options(${name} PRIVATE -Wl,-z,nodelete)
   if(IBMSG_SANITIZE MATCHES "address|thread" AND CMAKE_C_COMPILER_ID MATCHES "Clang")
     # clang leaves the sanitizer's symbols to the program.
     target_link_options(${name} PRIVATE -Wl,-z,undefs)

@@ -3,7 +3,7 @@
  * What `softrdma` preloads beside libsoftrdma: a program that opens libibverbs or librdmacm with
  * dlopen() gets a handle in which dlsym() and dlvsym() find libsoftrdma's functions first, then the
  * system's. Without this it would find the system's alone: a handle is not searched in the order of
- * the preloaded libraries.
+ * the preloaded libraries. Nor is it with RTLD_DEEPBIND, so no library is opened with that.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -76,7 +76,14 @@ __attribute__((visibility("default"))) void *dlopen(const char *file, int mode)
 
 	if (!next)
 		return NULL;
-	if (file && is_rdma_library(file) && !is_switched_off())
+	if (is_switched_off())
+		return next(file, mode);
+	/*
+	 * With this flag a library, and all that it depends on, would find the system's libibverbs
+	 * ahead of what is preloaded.
+	 */
+	mode &= ~RTLD_DEEPBIND;
+	if (file && is_rdma_library(file))
 		return open_in_front(next, file, mode);
 	/* A tail call, so that the C library sees our caller and searches that one's run path. */
 	return next(file, mode);

@@ -46,13 +46,13 @@ int address_bind(struct cm_id *cm, const struct sockaddr *addr)
 
 int soft_rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 {
-	int cancel_state, err;
+	int err;
 
 	if (!id || !addr)
 		return fail(-EINVAL);
-	cancel_state = cm_lock();
+	cm_lock();
 	err = address_bind(to_cm(id), addr);
-	cm_unlock(cancel_state);
+	cm_unlock();
 	return err ? fail(err) : 0;
 }
 
@@ -102,33 +102,33 @@ static int resolve_addr(struct cm_id *cm, const struct sockaddr *src, const stru
 int soft_rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sockaddr *dst,
 			   int timeout_ms)
 {
-	int cancel_state, err;
+	int err;
 
 	(void)timeout_ms; /* the routing table answers at once */
 	if (!id || !dst || (src && !addr_len(src)))
 		return fail(-EINVAL);
-	cancel_state = cm_lock();
+	cm_lock();
 	err = resolve_addr(to_cm(id), src, dst);
-	cm_unlock(cancel_state);
+	cm_unlock();
 	return err ? fail(err) : endpoint_complete(id);
 }
 
 int soft_rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
 {
 	struct cm_id *cm;
-	int cancel_state, err = 0;
+	int err = 0;
 
 	(void)timeout_ms;
 	if (!id)
 		return fail(-EINVAL);
 	cm = to_cm(id);
-	cancel_state = cm_lock();
+	cm_lock();
 	if (cm->state == CM_ADDR_RESOLVED) {
 		cm->state = CM_ROUTE_RESOLVED;
 		event_post(cm, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL);
 	} else {
 		err = -EINVAL;
 	}
-	cm_unlock(cancel_state);
+	cm_unlock();
 	return err ? fail(err) : endpoint_complete(id);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../common/uncancel.h"
 #include "internal.h"
 
 /*
@@ -85,12 +86,17 @@ static int look_up(const char *node, const char *service, const struct rdma_addr
 		.ai_socktype = SOCK_STREAM,
 		.ai_protocol = IPPROTO_TCP,
 	};
+	int held, error;
 
 	if (hints->ai_flags & RAI_PASSIVE)
 		wanted.ai_flags |= AI_PASSIVE;
 	if (hints->ai_flags & RAI_NUMERICHOST)
 		wanted.ai_flags |= AI_NUMERICHOST;
-	return getaddrinfo(node, service, &wanted, found);
+	/* It may ask a server, and take its time. */
+	held = uncancel_begin_sleep();
+	error = getaddrinfo(node, service, &wanted, found);
+	uncancel_end_sleep(held);
+	return error;
 }
 
 int soft_rdma_getaddrinfo(const char *node, const char *service, const struct rdma_addrinfo *hints,

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
+#include "../../common/uncancel.h"
 #include "internal.h"
 
 /*
@@ -62,22 +63,31 @@ static void token_take(struct cm_channel *channel)
 
 static bool is_nonblocking(int fd)
 {
-	int cancel_state, flags;
+	int flags;
 
-	cancel_state = cm_lock();
+	cm_lock();
 	flags = fcntl(fd, F_GETFL);
-	cm_unlock(cancel_state);
+	cm_unlock();
 	return flags < 0 || (flags & O_NONBLOCK);
 }
 
 /*
  * Without the lock: a cancellation point, and restarted after a signal as its handler's flags say.
  */
+static bool token_read(int fd)
+{
+	int held = uncancel_begin_sleep();
+	uint64_t one;
+	ssize_t n;
+
+	n = read(fd, &one, sizeof(one));
+	uncancel_end_sleep(held);
+	return n >= 0;
+}
+
 static int token_wait(int fd)
 {
-	uint64_t one;
-
-	while (read(fd, &one, sizeof(one)) < 0) {
+	while (!token_read(fd)) {
 		int err = -errno;
 
 		if (err != -EAGAIN || is_nonblocking(fd))
@@ -173,13 +183,12 @@ struct rdma_event_channel *soft_rdma_create_event_channel(void)
 
 void soft_rdma_destroy_event_channel(struct rdma_event_channel *channel)
 {
-	int cancel_state;
 
 	if (!channel)
 		return;
-	cancel_state = cm_lock();
+	cm_lock();
 	channel_free(to_channel(channel));
-	cm_unlock(cancel_state);
+	cm_unlock();
 }
 
 /* ---- queued events ---- */
@@ -365,7 +374,7 @@ static void flush_unconnected(const struct rdma_cm_event *event)
 int soft_rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
 {
 	struct cm_event *found = NULL;
-	int cancel_state, err, fd;
+	int err, fd;
 
 	if (!channel || !event)
 		return fail(-EINVAL);
@@ -374,13 +383,13 @@ int soft_rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_ev
 		err = token_wait(fd);
 		if (err)
 			return fail(err);
-		cancel_state = cm_lock();
+		cm_lock();
 		/*
 		 * Programs destroy a channel under a thread that waits on it (rping does, as it
 		 * ends).
 		 */
 		err = channel_is_there(channel) ? event_fetch(to_channel(channel), &found) : -EBADF;
-		cm_unlock(cancel_state);
+		cm_unlock();
 		if (err)
 			return fail(err);
 	} while (!found);
@@ -427,9 +436,13 @@ static void acks_unlock(void *unused)
 
 void acks_wait(struct cm_id *cm)
 {
+	int held;
+
 	pthread_mutex_lock(&acks_lock);
 	pthread_cleanup_push(acks_unlock, NULL);
+	held = uncancel_begin_sleep();
 	while (cm->unacked)
 		pthread_cond_wait(&acks_changed, &acks_lock);
+	uncancel_end_sleep(held);
 	pthread_cleanup_pop(1);
 }

@@ -48,13 +48,13 @@ static int connect_id(struct cm_id *cm, const struct rdma_conn_param *param)
 
 int soft_rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *param)
 {
-	int cancel_state, err;
+	int err;
 
 	if (!id)
 		return fail(-EINVAL);
-	cancel_state = cm_lock();
+	cm_lock();
 	err = connect_id(to_cm(id), param);
-	cm_unlock(cancel_state);
+	cm_unlock();
 	return err ? fail(err) : endpoint_complete(id);
 }
 
@@ -118,13 +118,13 @@ static int accept_id(struct cm_id *cm, const struct rdma_conn_param *param)
 
 int soft_rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param)
 {
-	int cancel_state, err;
+	int err;
 
 	if (!id)
 		return fail(-EINVAL);
-	cancel_state = cm_lock();
+	cm_lock();
 	err = accept_id(to_cm(id), param);
-	cm_unlock(cancel_state);
+	cm_unlock();
 	return err ? fail(err) : endpoint_complete(id);
 }
 
@@ -143,13 +143,13 @@ static int reject_id(struct cm_id *cm, const void *private_data, size_t len)
 
 int soft_rdma_reject(struct rdma_cm_id *id, const void *private_data, uint8_t len)
 {
-	int cancel_state, err;
+	int err;
 
 	if (!id)
 		return fail(-EINVAL);
-	cancel_state = cm_lock();
+	cm_lock();
 	err = reject_id(to_cm(id), private_data, private_data ? len : 0);
-	cm_unlock(cancel_state);
+	cm_unlock();
 	return err ? fail(err) : 0;
 }
 
@@ -159,13 +159,12 @@ int soft_rdma_reject(struct rdma_cm_id *id, const void *private_data, uint8_t le
 int soft_rdma_establish(struct rdma_cm_id *id)
 {
 	enum cm_state state;
-	int cancel_state;
 
 	if (!id || id->qp)
 		return fail(-EINVAL);
-	cancel_state = cm_lock();
+	cm_lock();
 	state = to_cm(id)->state;
-	cm_unlock(cancel_state);
+	cm_unlock();
 	return state == CM_CONNECTED ? 0 : fail(-EINVAL);
 }
 
@@ -173,16 +172,16 @@ int soft_rdma_disconnect(struct rdma_cm_id *id)
 {
 	struct cm_id *cm;
 	bool wait;
-	int cancel_state, err;
+	int err;
 
 	if (!id)
 		return fail(-EINVAL);
 	cm = to_cm(id);
-	cancel_state = cm_lock();
+	cm_lock();
 	err = connection_disconnect(cm);
 	/* A second call, with nothing more to come, must not wait for it. */
 	wait = cm->state == CM_CLOSING || channel_has_events(cm);
-	cm_unlock(cancel_state);
+	cm_unlock();
 	if (err)
 		return fail(err);
 	return wait ? endpoint_complete(id) : 0;

@@ -169,7 +169,7 @@ int soft_rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **
 {
 	struct cm_channel *chosen = NULL;
 	struct cm_id *cm;
-	int cancel_state, err;
+	int err;
 
 	if (!id)
 		return fail(-EINVAL);
@@ -189,9 +189,9 @@ int soft_rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **
 	} else {
 		chosen = container_of(channel, struct cm_channel, channel);
 	}
-	cancel_state = cm_lock();
+	cm_lock();
 	channel_join(chosen, cm);
-	cm_unlock(cancel_state);
+	cm_unlock();
 	*id = &cm->id;
 	return 0;
 
@@ -204,26 +204,25 @@ undo_id:
 int soft_rdma_destroy_id(struct rdma_cm_id *id)
 {
 	struct cm_id *cm;
-	int cancel_state;
 
 	if (!id)
 		return fail(-EINVAL);
 	cm = to_cm(id);
-	cancel_state = cm_lock();
+	cm_lock();
 	id_shutdown(cm);
 	channel_remove_events(cm);
 	if (!cm->sync)
 		channel_leave(cm);
-	cm_unlock(cancel_state);
+	cm_unlock();
 
 	if (id->event)
 		soft_rdma_ack_cm_event(id->event);
 	id->event = NULL;
 	acks_wait(cm);
 
-	cancel_state = cm_lock();
+	cm_lock();
 	id_free(cm);
-	cm_unlock(cancel_state);
+	cm_unlock();
 	return 0;
 }
 
@@ -248,7 +247,6 @@ int soft_rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *chann
 {
 	struct cm_channel *to, *own;
 	struct cm_id *cm;
-	int cancel_state;
 
 	if (!id || (to_cm(id)->sync && !channel))
 		return fail(-EINVAL);
@@ -259,11 +257,11 @@ int soft_rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *chann
 	if (!to)
 		return fail(-errno);
 
-	cancel_state = cm_lock();
+	cm_lock();
 	own = move_id(cm, to, !channel);
 	if (own)
 		channel_free(own);
-	cm_unlock(cancel_state);
+	cm_unlock();
 
 	if (own && id->event) {
 		soft_rdma_ack_cm_event(id->event);
@@ -300,15 +298,15 @@ static int set_id_option(struct cm_id *cm, int name, const void *value, size_t l
 
 int soft_rdma_set_option(struct rdma_cm_id *id, int level, int name, void *value, size_t len)
 {
-	int cancel_state, err;
+	int err;
 
 	if (!id || !value)
 		return fail(-EINVAL);
 	if (level != RDMA_OPTION_ID)
 		return fail(-EOPNOTSUPP);
-	cancel_state = cm_lock();
+	cm_lock();
 	err = set_id_option(to_cm(id), name, value, len);
-	cm_unlock(cancel_state);
+	cm_unlock();
 	return err ? fail(err) : 0;
 }
 

@@ -17,7 +17,6 @@
 
 #include "../../common/list.h"
 #include "../progress/progress.h"
-#include "../../common/uncancel.h"
 #include "../verbs/qp_owner.h"
 #include "../verbs/verbs.h"
 #include "../wire/mpa.h"
@@ -128,22 +127,15 @@ static inline struct sockaddr *cm_dst(struct cm_id *cm)
 	return &cm->id.route.addr.dst_addr;
 }
 
-/*
- * How an entry function takes the lock: nothing but a wait of its own, without the lock, is a
- * cancellation point.
- */
-static inline int cm_lock(void)
+/* How an entry function takes the lock. */
+static inline void cm_lock(void)
 {
-	int cancel_state = uncancel_begin();
-
 	progress_lock(PROGRESS_CM);
-	return cancel_state;
 }
 
-static inline void cm_unlock(int cancel_state)
+static inline void cm_unlock(void)
 {
 	progress_unlock(PROGRESS_CM);
-	uncancel_end(&cancel_state);
 }
 
 /* The edge: from -errno to rdma-core's convention. */

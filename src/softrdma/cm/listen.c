@@ -55,13 +55,13 @@ static int start_listening(struct cm_id *cm, int backlog)
 
 int soft_rdma_listen(struct rdma_cm_id *id, int backlog)
 {
-	int cancel_state, err;
+	int err;
 
 	if (!id)
 		return fail(-EINVAL);
-	cancel_state = cm_lock();
+	cm_lock();
 	err = start_listening(to_cm(id), backlog);
-	cm_unlock(cancel_state);
+	cm_unlock();
 	return err ? fail(err) : 0;
 }
 

@@ -162,17 +162,16 @@ void soft_rdma_destroy_qp(struct rdma_cm_id *id)
 {
 	struct ibv_qp *qp;
 	struct cm_id *cm;
-	int cancel_state;
 
 	if (!id || !id->qp)
 		return;
 	cm = to_cm(id);
-	cancel_state = cm_lock();
+	cm_lock();
 	qp = id->qp;
 	id->qp = NULL;
 	if (cm->attached && cm->qp_num == qp->qp_num)
 		qp_disconnect(cm->qp_num);
-	cm_unlock(cancel_state);
+	cm_unlock();
 	soft_ibv_destroy_qp(qp);
 	destroy_cqs(id);
 }
@@ -185,16 +184,15 @@ int soft_rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *attr, int 
 {
 	enum ibv_qp_state wanted;
 	enum cm_state state;
-	int cancel_state;
 
 	if (!id || !attr || !mask)
 		return fail(-EINVAL);
 	wanted = attr->qp_state;
 	if (wanted != IBV_QPS_INIT && wanted != IBV_QPS_RTR && wanted != IBV_QPS_RTS)
 		return fail(-EINVAL);
-	cancel_state = cm_lock();
+	cm_lock();
 	state = to_cm(id)->state;
-	cm_unlock(cancel_state);
+	cm_unlock();
 
 	memset(attr, 0, sizeof(*attr));
 	attr->qp_state = wanted;

@@ -69,6 +69,7 @@ struct ibv_device **ibv_get_device_list(int *num_devices)
 	if (settings()->mode == MODE_OFF || system_has_code(__builtin_return_address(0)))
 		return SYSTEM(fail_null(ENOSYS), ibv_get_device_list, num_devices);
 
+	UNCANCELLABLE_CALL;
 	num_soft = soft_get_devices(&soft);
 	if (num_soft < 0)
 		return fail_null(-num_soft);
@@ -93,6 +94,7 @@ void ibv_free_device_list(struct ibv_device **list)
 	struct device_list *ours = take_list(list);
 	struct ibv_device **system = ours ? ours->system : list;
 
+	UNCANCELLABLE_CALL;
 	if (system)
 		SYSTEM((void)0, ibv_free_device_list, system);
 	free(ours);

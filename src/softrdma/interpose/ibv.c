@@ -60,7 +60,7 @@ int ibv_query_port(struct ibv_context *context, uint8_t port_num,
 	const size_t size = offsetof(struct ibv_port_attr, port_cap_flags2);
 
 	if (is_soft_context(context))
-		return soft_ibv_query_port(context, port_num, (struct ibv_port_attr *)attr, size);
+		return SOFT(ibv_query_port, context, port_num, (struct ibv_port_attr *)attr, size);
 	return SYSTEM(ENOSYS, ibv_query_port, context, port_num, attr);
 }
 
@@ -184,7 +184,7 @@ void ibv_unimport_pd(struct ibv_pd *pd)
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	if (is_soft_context(pd->context))
-		return soft_ibv_reg_mr(pd, addr, length, (uintptr_t)addr, (unsigned)access);
+		return SOFT(ibv_reg_mr, pd, addr, length, (uintptr_t)addr, (unsigned)access);
 	return SYSTEM(fail_null(ENOSYS), ibv_reg_mr, pd, addr, length, access);
 }
 
@@ -192,7 +192,7 @@ struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uin
 			       int access)
 {
 	if (is_soft_context(pd->context))
-		return soft_ibv_reg_mr(pd, addr, length, iova, (unsigned)access);
+		return SOFT(ibv_reg_mr, pd, addr, length, iova, (unsigned)access);
 	return SYSTEM(fail_null(ENOSYS), ibv_reg_mr_iova, pd, addr, length, iova, access);
 }
 
@@ -200,7 +200,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
 				unsigned access)
 {
 	if (is_soft_context(pd->context))
-		return soft_ibv_reg_mr(pd, addr, length, iova, access);
+		return SOFT(ibv_reg_mr, pd, addr, length, iova, access);
 	return SYSTEM(fail_null(ENOSYS), ibv_reg_mr_iova2, pd, addr, length, iova, access);
 }
 

@@ -89,6 +89,7 @@ static void decide(void)
 {
 	char why[256] = "SOFTRDMA is set";
 
+	UNCANCELLABLE;
 	is_deciding = true;
 	switch (settings()->mode) {
 	case MODE_ON:
@@ -120,6 +121,7 @@ bool mode_is_software(void)
 
 static void warn_if_bypassed(void)
 {
+	UNCANCELLABLE;
 	void *program = dlopen(NULL, RTLD_LAZY);
 	void *found = program ? dlsym(program, "ibv_create_qp") : NULL;
 

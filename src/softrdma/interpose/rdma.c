@@ -199,7 +199,7 @@ int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *attr, int *attr
 int rdma_reject_ece(struct rdma_cm_id *id, const void *private_data, uint8_t len)
 {
 	if (mode_is_software())
-		return soft_rdma_reject(id, private_data, len);
+		return SOFT(rdma_reject, id, private_data, len);
 	return SYSTEM(fail_minus_one(ENOSYS), rdma_reject_ece, id, private_data, len);
 }
 

@@ -45,6 +45,7 @@ static void *open_library(struct system_library *library)
 
 	if (handle)
 		return handle;
+	UNCANCELLABLE; /* the dynamic linker has a lock, and constructors are anybody's */
 	/* Not the one of our preload object, which would open ourselves in the system's place. */
 	next_dlopen = dlsym(RTLD_NEXT, "dlopen");
 	handle = (next_dlopen ? next_dlopen : dlopen)(library->soname, RTLD_NOW | RTLD_LOCAL);

@@ -12,6 +12,7 @@
 #include <rdma/rdma_verbs.h>
 #include <rdma/rsocket.h>
 
+#include "../../common/uncancel.h"
 #include "names.h"
 
 /* The headers cover these functions with macros. */
@@ -48,10 +49,18 @@ bool system_has_code(const void *address);
 	})
 
 /*
- * Call the software device's function of that name if the object is @ours, the system's otherwise.
+ * Call the software device's function. Here is the edge at which a cancellation is held off; the
+ * system's functions are called in the caller's state.
  */
+#define SOFT(name, ...)                                                                            \
+	({                                                                                         \
+		UNCANCELLABLE_CALL;                                                                \
+		soft_##name(__VA_ARGS__);                                                          \
+	})
+
+/* The software device's function if the object is @ours, the system's otherwise. */
 #define DISPATCH(ours, absent, name, ...)                                                          \
-	((ours) ? soft_##name(__VA_ARGS__) : SYSTEM(absent, name, __VA_ARGS__))
+	((ours) ? SOFT(name, __VA_ARGS__) : SYSTEM(absent, name, __VA_ARGS__))
 
 /* The error conventions that go through errno. */
 static inline void *fail_null(int error)

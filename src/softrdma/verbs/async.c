@@ -27,7 +27,7 @@ void async_raise(struct ibv_context *ibcontext, const struct ibv_async_event *ev
 		return;
 	}
 	queued->event = *event;
-	UNCANCELLABLE;
+	UNCANCELLABLE; /* a poll may raise it */
 	pthread_mutex_lock(&context->async_lock);
 	list_add_tail(&context->async_events, &queued->link);
 	if (write(ibcontext->async_fd, &one, sizeof(one)) < 0)
@@ -71,7 +71,6 @@ static struct queued_event *take_event(struct ibv_context *ibcontext)
 	struct queued_event *queued = NULL;
 	struct async_count *count;
 
-	UNCANCELLABLE;
 	pthread_mutex_lock(&context->async_lock);
 	if (!list_is_empty(&context->async_events)) {
 		queued = list_first(&context->async_events, struct queued_event, link);
@@ -85,14 +84,23 @@ static struct queued_event *take_event(struct ibv_context *ibcontext)
 	return queued;
 }
 
+static int sleep_for_event(int async_fd)
+{
+	struct pollfd fd = {.fd = async_fd, .events = POLLIN};
+	int held = uncancel_begin_sleep();
+	int count = poll(&fd, 1, -1);
+
+	uncancel_end_sleep(held);
+	return count < 0 ? -1 : 0;
+}
+
 int soft_ibv_get_async_event(struct ibv_context *ibcontext, struct ibv_async_event *event)
 {
 	bool blocks = !(fcntl(ibcontext->async_fd, F_GETFL) & O_NONBLOCK);
-	struct pollfd fd = {.fd = ibcontext->async_fd, .events = POLLIN};
 	struct queued_event *queued;
 
 	do {
-		if (blocks && poll(&fd, 1, -1) < 0)
+		if (blocks && sleep_for_event(ibcontext->async_fd))
 			return -1;
 		queued = take_event(ibcontext);
 	} while (!queued && blocks);
@@ -137,7 +145,6 @@ void async_retire(struct ibv_context *ibcontext, const void *object, struct asyn
 	struct soft_context *context = to_context(ibcontext);
 	struct list *pos, *tmp;
 
-	UNCANCELLABLE;
 	pthread_mutex_lock(&context->async_lock);
 	list_for_each_safe (pos, tmp, &context->async_events) {
 		struct queued_event *queued = container_of(pos, struct queued_event, link);

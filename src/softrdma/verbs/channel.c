@@ -124,7 +124,7 @@ static bool hand_over(const struct soft_channel *channel)
 
 void channel_signal(struct soft_channel *channel, struct soft_cq *cq)
 {
-	UNCANCELLABLE;
+	UNCANCELLABLE; /* a poll may signal it */
 	pthread_mutex_lock(&channel->lock);
 	if (cq->events_queued++ == 0)
 		list_add_tail(&channel->events, &cq->event_link);
@@ -148,7 +148,6 @@ static struct soft_cq *take_event(struct soft_channel *channel)
 {
 	struct soft_cq *cq = NULL;
 
-	UNCANCELLABLE;
 	pthread_mutex_lock(&channel->lock);
 	if (!list_is_empty(&channel->events)) {
 		count_down(channel);
@@ -165,13 +164,16 @@ static struct soft_cq *take_event(struct soft_channel *channel)
 
 static int wait_for_event(struct soft_channel *channel)
 {
-	int error;
+	int error, held;
 
 	/* Whoever may block here relies on an event behind a descriptor that is readable. */
 	if (channel->loops)
 		leave_loop(channel);
 	awaited = channel;
+	/* It lets the thread be cancelled while it sleeps, in the state that it is called in. */
+	held = uncancel_begin_sleep();
 	error = progress_wait(channel->count_fd, -1, &channel->queued);
+	uncancel_end_sleep(held);
 	awaited = NULL;
 	return error;
 }
@@ -183,7 +185,6 @@ static int wait_for_event(struct soft_channel *channel)
  */
 static int look_for_event(struct soft_channel *channel)
 {
-	UNCANCELLABLE;
 	if (!atomic_exchange(&channel->asked_to_loop, true)) {
 		bool joined = progress_join_loop(channel->channel.fd);
 

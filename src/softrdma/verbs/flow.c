@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "../raw/raw.h"
-#include "../../common/uncancel.h"
 #include "objects.h"
 
 struct soft_flow {
@@ -19,7 +18,6 @@ struct ibv_flow *soft_create_flow(struct ibv_qp *ibqp, struct ibv_flow_attr *att
 	struct raw_rule rule;
 	int error;
 
-	UNCANCELLABLE;
 	if (ibqp->qp_type != IBV_QPT_RAW_PACKET || attr->port != SOFT_PORT)
 		error = -EINVAL;
 	else
@@ -47,7 +45,6 @@ int soft_destroy_flow(struct ibv_flow *ibflow)
 	struct soft_flow *flow = container_of(ibflow, struct soft_flow, flow);
 	int error;
 
-	UNCANCELLABLE;
 	error = raw_remove_flow(flow->raw);
 	if (!error)
 		free(flow);

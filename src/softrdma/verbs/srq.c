@@ -131,7 +131,6 @@ int soft_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv
 	struct soft_qp *qp;
 	int error = 0;
 
-	UNCANCELLABLE;
 	pthread_mutex_lock(&srq->lock);
 	for (; wr && !error; wr = wr->next) {
 		error = recvq_post(&srq->queue, ibsrq->pd, wr);
@@ -140,6 +139,7 @@ int soft_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv
 	}
 	pthread_mutex_unlock(&srq->lock);
 	while ((qp = next_waiting(srq))) {
+		UNCANCELLABLE; /* what waited for the receive may be acknowledged */
 		lock_take(&qp->rc.lock);
 		if (qp->rc.service)
 			qp->rc.service->recv_posted(&qp->rc);

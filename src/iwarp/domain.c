@@ -2,11 +2,14 @@
 /* Protection domains: each stays until the last context and the last region in it are gone. */
 #include <stdlib.h>
 
+#include "../common/fork.h"
 #include "internal.h"
 
 /* Guards the list and the references. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list domains = {&domains, &domains};
+
+FORK_MUTEX(0, &lock, NULL);
 
 static struct domain *find(const struct ibv_pd *pd)
 {

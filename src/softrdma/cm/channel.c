@@ -12,6 +12,7 @@
 
 #include "../../common/log.h"
 #include "../../common/uncancel.h"
+#include "../fork_order.h"
 #include "internal.h"
 
 /*
@@ -21,7 +22,7 @@
 static pthread_mutex_t acks_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t acks_changed = PTHREAD_COND_INITIALIZER;
 
-/* All that ever had an id and are there, under the CM lock: see soft_rdma_get_cm_event. */
+/* All that are there, under the CM lock: see soft_rdma_get_cm_event. */
 static struct list channels = {&channels, &channels};
 
 static struct cm_channel *to_channel(struct rdma_event_channel *channel)
@@ -178,7 +179,12 @@ struct rdma_event_channel *soft_rdma_create_event_channel(void)
 		return NULL;
 	}
 	channel = channel_new();
-	return channel ? &channel->channel : NULL;
+	if (!channel)
+		return NULL;
+	cm_lock();
+	list_add_tail(&channels, &channel->link);
+	cm_unlock();
+	return &channel->channel;
 }
 
 void soft_rdma_destroy_event_channel(struct rdma_event_channel *channel)
@@ -446,3 +452,23 @@ void acks_wait(struct cm_id *cm)
 	uncancel_end_sleep(held);
 	pthread_cleanup_pop(1);
 }
+
+/* ---- fork: a child may go on with its parent's channels, and free its ids ---- */
+
+static void forget_parent(void)
+{
+	struct list *pos, *id;
+
+	pthread_cond_init(&acks_changed, NULL); /* nobody waits here */
+	linger_forget();
+	list_for_each (pos, &channels) {
+		struct cm_channel *channel = container_of(pos, struct cm_channel, link);
+
+		list_for_each (id, &channel->ids)
+			id_orphan(container_of(id, struct cm_id, channel_link));
+		list_init(&channel->events); /* the parent fetches them */
+		channel->channel.fd = fork_renew_eventfd(channel->channel.fd);
+	}
+}
+
+FORK_MUTEX(FORK_CM, &acks_lock, forget_parent);

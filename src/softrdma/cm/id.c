@@ -164,6 +164,33 @@ void id_drop(struct cm_id *cm)
 	id_free(cm);
 }
 
+/* Progress has closed what it watched, and has forgotten timers and work. */
+static void forget_socket(struct cm_id *cm)
+{
+	if (cm->fd >= 0 && !cm->watched && !cm->source.paused)
+		close(cm->fd);
+	cm->fd = -1;
+	handshake_retract(cm);
+	cm->watched = cm->source.paused = false;
+	list_init(&cm->source.link);
+	list_init(&cm->timer.link);
+	list_init(&cm->retry_timer.link);
+	list_init(&cm->news.link);
+}
+
+void id_orphan(struct cm_id *cm)
+{
+	while (!list_is_empty(&cm->children)) {
+		struct cm_id *child = list_first(&cm->children, struct cm_id, child_link);
+
+		list_del(&child->child_link);
+		forget_socket(child);
+	}
+	forget_socket(cm);
+	cm->attached = false;
+	cm->state = CM_CLOSED;
+}
+
 int soft_rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context,
 			enum rdma_port_space ps)
 {

@@ -153,6 +153,8 @@ struct cm_id *id_new(void *context, enum rdma_port_space ps, enum ibv_qp_type qp
 void id_free(struct cm_id *cm);
 /* End what the id is doing, without an event. */
 void id_shutdown(struct cm_id *cm);
+/* In a forked child: the id does nothing any more, and may be destroyed. */
+void id_orphan(struct cm_id *cm);
 /* A child that no user knows. */
 void id_drop(struct cm_id *cm);
 int id_watch(struct cm_id *cm, uint32_t events);
@@ -228,6 +230,8 @@ int socket_send(int fd, const void *data, size_t len);
  * that nobody read.
  */
 void linger_close(int fd);
+/* In a forked child: there are none. */
+void linger_forget(void);
 
 /* ---- device.c ---- */
 

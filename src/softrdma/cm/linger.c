@@ -69,6 +69,11 @@ static int linger_watch(int fd)
 	return 0;
 }
 
+void linger_forget(void)
+{
+	lingering = 0;
+}
+
 void linger_close(int fd)
 {
 	if (shutdown(fd, SHUT_WR) || linger_watch(fd))

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "../fork_order.h"
 #include "../settings.h"
 #include "../verbs/verbs.h"
 
@@ -16,6 +17,8 @@ struct device_list {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards lists */
 static struct device_list *lists;                        /* those that programs hold */
+
+FORK_MUTEX(FORK_DEVICE_LIST, &lock, NULL);
 
 static struct device_list *make_list(struct ibv_device **system, int num_system,
 				     struct ibv_device **soft, int num_soft)

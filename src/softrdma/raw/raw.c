@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
+#include "../fork_order.h"
 #include "internal.h"
 
 #define POLL_BUDGET  64  /* frames per look: a poller wants its completions soon */
@@ -468,15 +469,9 @@ static void let_go(void)
 			close(raw->tx.source.fd);
 	}
 	list_init(&all);
-	pthread_mutex_unlock(&config);
 }
 
-static void prepare_for_fork(void)
-{
-	pthread_atfork(raw_lock_config, raw_unlock_config, let_go);
-}
-
-static pthread_once_t prepared = PTHREAD_ONCE_INIT;
+FORK_PART(FORK_RAW, raw_lock_config, raw_unlock_config, let_go);
 
 /* ---- making ---- */
 
@@ -487,7 +482,6 @@ int raw_attach(struct rc_qp *qp, unsigned max_receives, unsigned ifindex, const 
 
 	if (!raw)
 		return -ENOMEM;
-	pthread_once(&prepared, prepare_for_fork);
 	raw->qp = qp;
 	raw->max_receives = max_receives;
 	list_init(&raw->flows);

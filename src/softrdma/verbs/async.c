@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../../common/fork.h"
 #include "../../common/log.h"
 #include "../../common/uncancel.h"
 #include "objects.h"
@@ -33,6 +34,18 @@ void async_raise(struct ibv_context *ibcontext, const struct ibv_async_event *ev
 	if (write(ibcontext->async_fd, &one, sizeof(one)) < 0)
 		log_error("asynchronous event: %s", strerror(errno));
 	pthread_mutex_unlock(&context->async_lock);
+}
+
+void async_renew(struct ibv_context *ibcontext)
+{
+	struct soft_context *context = to_context(ibcontext);
+
+	/* A thread that is not here may have held the lock, and be in the middle of the list. */
+	pthread_mutex_init(&ibcontext->mutex, NULL);
+	pthread_mutex_init(&context->async_lock, NULL);
+	pthread_cond_init(&context->async_acked, NULL);
+	list_init(&context->async_events);
+	ibcontext->async_fd = fork_renew_eventfd(ibcontext->async_fd);
 }
 
 /* Where the object of an event counts. NULL for events of the port or device. */

@@ -15,14 +15,16 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "../fork_order.h"
 #include "../strict.h"
 #include "objects.h"
 
 #define MAX_GIDS 64
 
 /* Every device that was ever seen; they live for ever, as programs keep pointers to them. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list and shared contexts */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards both lists and shared contexts */
 static struct list devices = {&devices, &devices};
+static struct list contexts = {&contexts, &contexts}; /* that are open */
 
 /* Its address in a device says: this one is ours. */
 static void marker(struct ibv_context *context)
@@ -141,7 +143,8 @@ struct ibv_device *soft_device_by_index(unsigned ifindex)
 
 /* ---- contexts ---- */
 
-struct ibv_context *soft_ibv_open_device(struct ibv_device *device)
+/* The lock is held. */
+static struct ibv_context *open_context(struct ibv_device *device)
 {
 	struct soft_context *context = calloc(1, sizeof(*context));
 	struct ibv_context *ibcontext;
@@ -162,7 +165,18 @@ struct ibv_context *soft_ibv_open_device(struct ibv_device *device)
 	pthread_cond_init(&context->async_acked, NULL);
 	list_init(&context->async_events);
 	context_set_ops(&context->verbs);
+	list_add_tail(&contexts, &context->link);
 	return ibcontext;
+}
+
+struct ibv_context *soft_ibv_open_device(struct ibv_device *device)
+{
+	struct ibv_context *context;
+
+	pthread_mutex_lock(&lock);
+	context = open_context(device);
+	pthread_mutex_unlock(&lock);
+	return context;
 }
 
 int soft_ibv_close_device(struct ibv_context *ibcontext)
@@ -173,6 +187,9 @@ int soft_ibv_close_device(struct ibv_context *ibcontext)
 		return 0; /* the CM's, kept for the process */
 	if (atomic_load(&context->objects))
 		return EBUSY;
+	pthread_mutex_lock(&lock);
+	list_del(&context->link);
+	pthread_mutex_unlock(&lock);
 	close(ibcontext->async_fd);
 	pthread_mutex_destroy(&ibcontext->mutex);
 	pthread_mutex_destroy(&context->async_lock);
@@ -188,11 +205,22 @@ struct ibv_context *soft_shared_context(struct ibv_device *ibdevice)
 
 	pthread_mutex_lock(&lock);
 	if (!device->shared)
-		device->shared = soft_ibv_open_device(ibdevice);
+		device->shared = open_context(ibdevice);
 	context = device->shared;
 	pthread_mutex_unlock(&lock);
 	return context;
 }
+
+/* A child may go on with its parent's contexts; their events are the parent's. */
+static void renew_contexts(void)
+{
+	struct list *pos;
+
+	list_for_each (pos, &contexts)
+		async_renew(&container_of(pos, struct soft_context, link)->verbs.context);
+}
+
+FORK_MUTEX(FORK_DEVICES, &lock, renew_contexts);
 
 /* ---- addresses as GIDs ---- */
 

@@ -35,6 +35,7 @@ struct soft_device {
 };
 
 struct soft_context {
+	struct list link;         /* among all that are open */
 	struct list async_events; /* under async_lock */
 	pthread_mutex_t async_lock;
 	pthread_cond_t async_acked;
@@ -65,6 +66,8 @@ struct async_count {
 
 /* Queue @event; drops it with a line in the log if memory is short. */
 void async_raise(struct ibv_context *context, const struct ibv_async_event *event);
+/* In a forked child: a descriptor, a lock and a list of its own, empty. */
+void async_renew(struct ibv_context *context);
 /* Drop the object's queued events and wait until those taken are acknowledged. */
 void async_retire(struct ibv_context *context, const void *object, struct async_count *count);
 

@@ -18,6 +18,7 @@
 
 #include "../../common/log.h"
 #include "../../common/uncancel.h"
+#include "../fork_order.h"
 #include "sources.h"
 
 #define TICK_NS      100000  /* how long the thread trusts that a poller comes back, at first */
@@ -686,18 +687,14 @@ static void after_fork_in_child(void)
 	atomic_store(&progress.kicked, false);
 	atomic_store(&progress.tick_set, false);
 	atomic_store(&progress.mode, WATCH);
-	after_fork_in_parent();
 }
+
+FORK_PART(FORK_PROGRESS, before_fork, after_fork_in_parent, after_fork_in_child);
 
 static int start(void)
 {
-	static bool prepared;
 	int error = open_descriptors();
 
-	if (!error && !prepared) {
-		error = -pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-		prepared = !error;
-	}
 	if (!error)
 		error = start_thread();
 	if (error) {

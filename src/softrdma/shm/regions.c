@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
+#include "../fork_order.h"
 #include "../progress/progress.h"
 #include "../rc.h"
 #include "fence.h"
@@ -88,22 +89,18 @@ bool regions_remove(uint32_t key)
 /* A forked child has no peers, and must not write what its parent shares. */
 static void forget(void)
 {
-	pthread_mutex_init(&regions.lock, NULL);
 	regions.fd = -1; /* stays open until the child execs or ends */
 	list_init(&regions.readers);
 	atomic_store(&regions.table, NULL);
 }
 
+FORK_MUTEX(FORK_SHM_REGIONS, &regions.lock, forget);
+
 static int make_table(void)
 {
-	static bool prepared;
 	void *map;
-	int fd, error;
+	int fd;
 
-	error = prepared ? 0 : -pthread_atfork(NULL, NULL, forget);
-	if (error)
-		return error;
-	prepared = true;
 	fd = sealed_new(TABLE_LEN, SEALED_READ_BY_OTHERS, &map);
 	if (fd < 0)
 		return fd;

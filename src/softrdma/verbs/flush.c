@@ -2,12 +2,21 @@
 /* The list of queue pairs that hold requests back. */
 #include "flush.h"
 
+#include "../fork_order.h"
 #include "../progress/progress.h"
 #include "../../common/uncancel.h"
 #include "objects.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list and its links; a leaf */
 static struct list unsent = {&unsent, &unsent};
+
+/* A child must not send what its parent has posted. */
+static void forget(void)
+{
+	list_init(&unsent);
+}
+
+FORK_MUTEX(FORK_UNSENT, &lock, forget);
 
 void rc_defer(struct rc_qp *rc)
 {

@@ -8,6 +8,7 @@
 #include <sys/random.h>
 
 #include "../../common/log.h"
+#include "../fork_order.h"
 #include "../progress/progress.h"
 #include "../raw/raw.h"
 #include "../rc/attach.h"
@@ -25,6 +26,8 @@ static struct {
 	uint32_t last_num;
 	uint32_t count;
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+FORK_MUTEX(FORK_QPS, &table.lock, NULL);
 
 static struct soft_qp *find(uint32_t num)
 {

@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include "../../common/uncancel.h"
+#include "../fork_order.h"
 #include "../shm/regions.h"
 #include "objects.h"
 #include "region_table.h"
@@ -17,6 +18,8 @@ struct soft_mr {
 
 /* All regions of the process, by key. */
 static struct region_table table = REGION_TABLE_INIT(SOFT_MAX_MR);
+
+FORK_MUTEX(FORK_REGIONS, &table.lock, NULL);
 
 static void show(const struct rc_region *region)
 {

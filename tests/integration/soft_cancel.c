@@ -18,6 +18,9 @@
 
 #include "../../src/softrdma/interpose/names.h"
 
+#define NUM_MRS 3
+#define NUM_IDS 3
+
 #undef ibv_get_device_list
 #undef ibv_query_port
 #undef ibv_reg_mr
@@ -102,7 +105,7 @@ static void use_devices(void)
 	struct ibv_context *context = open_loopback(), **contexts;
 	struct ibv_device_attr_ex extended;
 	struct ibv_gid_entry entries[64];
-	struct ibv_device_attr device;
+	struct ibv_device_attr device = {0};
 	struct ibv_port_attr port;
 	union ibv_gid gid;
 	unsigned type;
@@ -134,7 +137,7 @@ static void use_memory(void)
 {
 	struct ibv_context *context = open_loopback();
 	struct ibv_dm dm = {.context = context};
-	struct ibv_mr *mrs[3];
+	struct ibv_mr *mrs[NUM_MRS];
 	struct ibv_pd *pd;
 
 	CHECK(context);
@@ -152,7 +155,7 @@ static void use_memory(void)
 	USE(ibv_unimport_mr)(mrs[0]);
 	USE(ibv_unimport_pd)(pd);
 	USE(ibv_unimport_dm)(&dm);
-	for (unsigned i = 0; i < ARRAY_SIZE(mrs); i++)
+	for (unsigned i = 0; i < NUM_MRS; i++)
 		CHECK(!USE(ibv_dereg_mr)(mrs[i]));
 	CHECK(!USE(ibv_dealloc_pd)(pd));
 	CHECK(!USE(ibv_close_device)(context));
@@ -169,7 +172,7 @@ static void use_completions(void)
 	struct ibv_context *context = open_loopback();
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq, *found;
-	void *cq_context;
+	void *cq_context = NULL;
 
 	CHECK(context);
 	channel = USE(ibv_create_comp_channel)(context);
@@ -235,11 +238,12 @@ static void use_queues(void)
 /* The event must be there, or come; it is acked. NULL: another one came. */
 static struct rdma_cm_id *fetch(struct rdma_event_channel *channel, enum rdma_cm_event_type type)
 {
-	struct rdma_cm_event *event;
-	struct rdma_cm_id *id;
+	struct rdma_cm_event *event = NULL;
+	struct rdma_cm_id *id = NULL;
 
 	if (DISABLED(!fd_is_readable(channel->fd, WAIT_MS) ||
-		     USE(rdma_get_cm_event)(channel, &event)))
+		     USE(rdma_get_cm_event)(channel, &event)) ||
+	    !event)
 		return NULL;
 	id = event->event == type ? event->id : NULL;
 	return USE(rdma_ack_cm_event)(event) ? NULL : id;
@@ -248,7 +252,7 @@ static struct rdma_cm_id *fetch(struct rdma_event_channel *channel, enum rdma_cm
 static struct rdma_cm_id *new_listener(struct rdma_event_channel *channel)
 {
 	struct sockaddr_storage at;
-	struct rdma_cm_id *id;
+	struct rdma_cm_id *id = NULL;
 
 	test_address(&at, 0);
 	if (USE(rdma_create_id)(channel, &id, NULL, RDMA_PS_TCP) ||
@@ -260,7 +264,7 @@ static struct rdma_cm_id *new_listener(struct rdma_event_channel *channel)
 static struct rdma_cm_id *new_client(struct rdma_event_channel *channel, uint16_t port)
 {
 	struct sockaddr_storage to;
-	struct rdma_cm_id *id;
+	struct rdma_cm_id *id = NULL;
 
 	test_address(&to, port);
 	if (USE(rdma_create_id)(channel, &id, NULL, RDMA_PS_TCP) ||
@@ -306,9 +310,9 @@ static bool request_open(struct request_stage *stage)
 
 static bool request_close(struct request_stage *stage)
 {
-	struct rdma_cm_id *const ids[] = {stage->client, stage->server, stage->listener};
+	struct rdma_cm_id *const ids[NUM_IDS] = {stage->client, stage->server, stage->listener};
 
-	for (unsigned i = 0; i < ARRAY_SIZE(ids); i++) {
+	for (unsigned i = 0; i < NUM_IDS; i++) {
 		if (ids[i]->qp)
 			USE(rdma_destroy_qp)(ids[i]);
 		if (USE(rdma_destroy_id)(ids[i]))
@@ -377,7 +381,7 @@ static void use_queues_of_ids(void)
 					      .srq_type = IBV_SRQT_BASIC};
 	struct ibv_qp_init_attr_ex attr = {.qp_type = IBV_QPT_RC, .cap = small};
 	struct rdma_event_channel *channel = USE(rdma_create_event_channel)();
-	struct rdma_cm_id *id;
+	struct rdma_cm_id *id = NULL;
 
 	CHECK(channel);
 	id = new_client(channel, unused_port());
@@ -406,7 +410,7 @@ static void use_endpoints(void)
 {
 	struct ibv_qp_init_attr attr = {.cap = small};
 	struct rdma_addrinfo *info = passive_address();
-	struct rdma_cm_id *id;
+	struct rdma_cm_id *id = NULL;
 
 	CHECK(info);
 	CHECK(!USE(rdma_create_ep)(&id, info, NULL, &attr));
@@ -484,15 +488,15 @@ static void sleep_for_cq_event(void)
 {
 	struct ibv_context *context = keep(open_loopback());
 	struct ibv_comp_channel *channel = keep(USE(ibv_create_comp_channel)(context));
-	struct ibv_cq *cq;
-	void *cq_context;
+	struct ibv_cq *cq = NULL;
+	void *cq_context = NULL;
 
 	USE(ibv_get_cq_event)(channel, &cq, &cq_context);
 }
 
 static void sleep_for_async_event(void)
 {
-	struct ibv_async_event event;
+	struct ibv_async_event event = {0};
 
 	USE(ibv_get_async_event)(keep(open_loopback()), &event);
 }
@@ -500,7 +504,7 @@ static void sleep_for_async_event(void)
 static void sleep_for_cm_event(void)
 {
 	struct rdma_event_channel *channel = keep(USE(rdma_create_event_channel)());
-	struct rdma_cm_event *event;
+	struct rdma_cm_event *event = NULL;
 
 	keep(new_listener(channel));
 	USE(rdma_get_cm_event)(channel, &event);
@@ -508,7 +512,7 @@ static void sleep_for_cm_event(void)
 
 static void sleep_for_request(void)
 {
-	struct rdma_cm_id *id;
+	struct rdma_cm_id *id = NULL;
 
 	USE(rdma_get_request)(keep(new_listener(NULL)), &id);
 }
@@ -516,7 +520,7 @@ static void sleep_for_request(void)
 static void sleep_while_resolving(void)
 {
 	struct sockaddr_storage to;
-	struct rdma_cm_id *id;
+	struct rdma_cm_id *id = NULL;
 
 	test_address(&to, unused_port());
 	if (!USE(rdma_create_id)(NULL, &id, NULL, RDMA_PS_TCP))
@@ -527,9 +531,9 @@ static void sleep_while_resolving(void)
 static void sleep_for_an_ack(void)
 {
 	struct rdma_event_channel *channel = keep(USE(rdma_create_event_channel)());
-	struct rdma_cm_event *event;
+	struct rdma_cm_event *event = NULL;
 	struct sockaddr_storage to;
-	struct rdma_cm_id *id;
+	struct rdma_cm_id *id = NULL;
 
 	test_address(&to, unused_port());
 	if (!USE(rdma_create_id)(channel, &id, NULL, RDMA_PS_TCP) &&

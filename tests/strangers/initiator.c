@@ -317,12 +317,11 @@ static void test_end_without_a_reply_is_tried_once_more(void **state)
 
 static uint16_t port_of_peer(const struct stranger *stranger)
 {
-	struct sockaddr_storage peer;
+	struct sockaddr_in6 peer = {0};
 	socklen_t len = sizeof(peer);
 
 	assert_int_equal(getpeername(stranger->fd, (struct sockaddr *)&peer, &len), 0);
-	/* Both families have it in the same place. */
-	return ((struct sockaddr_in *)(void *)&peer)->sin_port;
+	return peer.sin6_port; /* where IPv4 has it, too */
 }
 
 /* A peer may know the program by the port that it has bound. */

@@ -1,26 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who moves the bytes, and when.
+ * Progress: which thread drives the connections, and the descriptors, timers and deferred work
+ * that they consist of.
  *
- * Descriptors, timers and deferred work belong to one of two sets, each with one lock that is held
- * while its callbacks run:
- *  - CM: listeners, handshakes, the life of connections. Only the progress thread runs its
- *    callbacks, at once. Its lock is the CM's one big lock: every rdma_* call takes it, so nothing
+ * Every descriptor, timer and piece of work belongs to one of two sets. Each set has one lock,
+ * which is held while its callbacks run:
+ *  - CM: listeners, handshakes, the life of connections. Only the progress thread runs these
+ *    callbacks. The lock is the one big lock of the CM: every rdma_* call takes it, so nothing
  *    changes under a callback.
- *  - DATA: the sockets of connected queue pairs. Whoever has time runs its callbacks: a thread that
- *    polls a CQ, one that sleeps in ibv_get_cq_event, and the progress thread when none of them
- *    does.
+ *  - DATA: the sockets of connected queue pairs. Any thread may run these callbacks: one that polls
+ *    a CQ, one that sleeps in ibv_get_cq_event, and the progress thread when no other does.
  * Lock order: CM, DATA, a CQ's drive lock, a queue pair's, then the leaves (CQ, channel, SRQ,
- * region table, flush list, timers).
+ * region table, flush list, timers, work, sources).
  *
- * The progress thread is in one of two modes. WATCH: it sleeps on the DATA set too and drives what
- * is ready. YIELD: pollers drive; it looks every tick whether they still do, and takes over if at
- * two ticks in a row nobody has polled, or data lay unread that nobody had looked for or had in
- * hand (a program that polls one CQ but spins on memory). A tick is 100 us at first and grows to 2
- * ms while all is well, so that the thread costs a busy poller little. Pollers get the drive back
- * when they find data themselves 16 times, or look 256 times in a row. While a thread sleeps in
- * progress_wait, that thread is the one who watches DATA. With nothing to do the thread sleeps
- * without a tick.
+ * A DATA source is either watched or owned by the pollers. A watched one is in the epoll set and
+ * wakes whoever sleeps there. Pollers own a source that they read again and again: it wakes nobody,
+ * so a packet costs the kernel no wake-up.
+ *
+ * policy.h has the rules by which the thread and the pollers share the work. The other files of
+ * this directory carry them out; internal.h lists them.
  */
 #ifndef SOFTRDMA_PROGRESS_H
 #define SOFTRDMA_PROGRESS_H
@@ -30,6 +28,7 @@
 #include <stdint.h>
 
 #include "../../common/list.h"
+#include "policy.h"
 
 enum progress_set { PROGRESS_CM, PROGRESS_DATA };
 
@@ -47,19 +46,17 @@ struct progress_source {
 	void (*ready)(struct progress_source *source,
 		      uint32_t events); /* EPOLL*; level-triggered */
 	/*
-	 * NULL, or: the source is to be lent or not any more, and stays watched in either case.
-	 * Returns whether there is something to be looked at right away. Must not block.
+	 * NULL, or: pollers own the source from now on, or do so no longer. Such a source stays in
+	 * the epoll set and sees to it that it wakes nobody. Returns whether ready() has to be
+	 * called right away. Must not block.
 	 */
-	bool (*set_lent)(struct progress_source *source, bool lent);
+	bool (*set_lent)(struct progress_source *source, bool poller_owned);
 	uint32_t events;  /* watched for */
-	struct list link; /* among all that are watched, paused or lent */
+	struct list link; /* among all that are watched, paused or owned by pollers */
 	bool paused;
 
-	atomic_bool lent;      /* to a poller: see progress_looked */
-	atomic_bool looked_at; /* by it, since the last tick */
-	atomic_bool in_hand;   /* see progress_has_hands_full */
-	struct list lent_link;
-	unsigned finds;         /* of pollers; under the owner's lock */
+	struct policy_source policy;
+	struct list owned_link; /* while pollers own it */
 	struct list again_link; /* while @again */
 	bool again;             /* ready() is to be called */
 };
@@ -119,76 +116,76 @@ void progress_defer(
 	struct progress_work *work); /* any lock may be held; twice before it ran is once */
 void progress_cancel(struct progress_work *work); /* under the CM lock: it will not run */
 
-/* ---- driving ---- */
+/* ---- polling ---- */
 
 /*
- * For every ibv_poll_cq, after it looked at its own queue pairs: @hit, whether it moved something
- * there; @turn counts the polls of its CQ, in larger steps if each takes longer; 0: look now. Now
- * and then this drives the rest of the DATA set. progress_found if there was a completion, else
- * progress_polled, which returns whether anything was moved.
+ * For every ibv_poll_cq, after it looked at its own queue pairs. progress_found if there was a
+ * completion, else progress_polled. @hit: the poll moved data at its queue pairs. @turn counts the
+ * polls of the CQ, in larger steps if each takes longer; 0: look at the whole DATA set now. Every
+ * few turns these calls drive the rest of the DATA set.
  */
 void progress_found(bool hit, unsigned turn);
-bool progress_polled(bool hit, unsigned turn);
+void progress_polled(bool hit, unsigned turn);
 
 /*
  * A poller has looked at a DATA source by itself, and @found so many packets, as far as it can
- * tell; the owner's lock is held. If these are many the source is lent to the pollers: the kernel
- * need not tell the set of every packet. It is watched again when a tick passes without a look,
- * when anybody sleeps in progress_wait, when nobody polls, when it is to be watched for more than
- * EPOLLIN, and by progress_take_back: pollers will look elsewhere.
+ * tell; the owner's lock is held. Rule 8 of policy.h tells when the pollers get the source for
+ * this.
+ *
+ * The source is watched again by rule 9, when it is to be watched for more than EPOLLIN, and by
+ * progress_take_back: the poller will not look there again soon.
  */
 void progress_looked(struct progress_source *source, unsigned found);
 void progress_take_back(struct progress_source *source);
+
 /*
- * It has left something there for its next look, as it had enough: the next tick that finds it
- * there does not take it for unread.
+ * The poller left data at the source, because its budget was used up. The next tick that finds it
+ * there does not count it as unread.
  */
 void progress_has_hands_full(struct progress_source *source);
 
 static inline bool progress_is_lent(const struct progress_source *source)
 {
-	return atomic_load_explicit(&source->lent, memory_order_relaxed);
+	return atomic_load_explicit(&source->policy.poller_owned, memory_order_relaxed);
 }
 
-/* Around a move of so many bytes that a tick may pass: whoever does it has not gone away. */
+/* Around a copy so long that a tick may pass: the thread must not take the caller for gone. */
 void progress_begin_long(void);
 void progress_end_long(void);
 
-/* Sends are queued that nobody may come back to flush: make sure that the thread looks soon. */
+/* Sends are held back and their program may not come back: make sure that somebody flushes them. */
 void progress_kick(void);
 
-/*
- * Called by the thread and by waiters to send what was posted and queued: set once by the verbs
- * layer.
- */
+/* Set once by the verbs layer: @flush sends what was posted and held back. */
 void progress_set_flush(bool (*flush)(void));
 
-/*
- * Sleep until @fd is readable, driving the DATA set meanwhile, or until that has made @events more
- * than 0. Whoever else does so makes @fd readable. A cancellation point, with no lock
- * held. Returns 0, or -EINTR. @timeout_ms -1: no limit; -ETIMEDOUT.
- */
-int progress_wait(int fd, int timeout_ms, const atomic_uint *events);
+/* ---- sleeping ---- */
 
 /*
- * For programs that sleep in an event loop of their own: @fd, an epoll instance, becomes readable
- * with the DATA set from now on. So the program itself is woken, not the thread
- * first and then the program. False: not this one, there are too many.
+ * Sleep until @fd is readable or *@events is not 0, and drive the DATA set meanwhile. An event that
+ * this thread makes itself need not make @fd readable; one that another thread makes must. A
+ * cancellation point; no lock is held. 0 or -EINTR.
+ */
+int progress_wait(int fd, const atomic_uint *events);
+
+/*
+ * For a program that sleeps in its own event loop: the epoll instance @fd becomes readable when
+ * DATA does, so data wakes the program and not the thread first. False: there are too many.
  */
 bool progress_join_loop(int fd);
-/* No longer. */
 void progress_part_loop(int fd);
 /*
- * The program is about to sleep there, and will call progress_look when it is woken; until
- * progress_loop_is_over, or until it has not been seen for a while.
+ * The program is about to sleep there. It will call progress_look when it is woken, or
+ * progress_loop_is_over when it has stopped sleeping. The thread takes over if neither happens
+ * for long.
  */
 void progress_expect_loop(void);
 void progress_loop_is_over(void);
-/* Look at the DATA set. Whether there was anything. */
-bool progress_look(void);
+/* Drive what is ready in the DATA set. */
+void progress_look(void);
 /*
- * What this thread looks at from now on is not lent to it while one of these is true: somebody
- * sleeps for it. NULL: nobody does.
+ * What this thread looks at from now on is not handed over to it while one of these is true:
+ * somebody sleeps for it. NULL: nobody does.
  */
 void progress_mind_sleepers(const atomic_bool *one, const atomic_bool *other);
 

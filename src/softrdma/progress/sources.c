@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The sources: those that are watched in an epoll set, and those that pollers own instead. */
 #include "sources.h"
 
 #include <errno.h>
@@ -10,83 +11,46 @@
 
 #include "../../common/log.h"
 #include "../../common/uncancel.h"
-
-#define EVENTS_AT_ONCE 64
+#include "internal.h"
+#include "sets.h"
 
 static struct {
-	pthread_mutex_t set_lock[2]; /* held while callbacks of that set run */
-	int epoll_fd[2];
-	pthread_mutex_t lock; /* guards the lists and what sources say of them; a leaf */
-	struct list known;    /* all that are watched, paused or lent */
-	struct list lent;
-	atomic_uint num_lent; /* or about to be */
-	atomic_uint num_loud; /* DATA sources that are watched and not lent, and those in again */
-	struct list again;    /* DATA sources whose ready() is to be called */
-	int again_fd;         /* eventfd in the DATA set: again is not empty */
+	pthread_mutex_t lock;    /* guards the lists and what sources say of them; a leaf */
+	struct list known;       /* all that are watched, paused or owned by pollers */
+	struct list owned;       /* by pollers */
+	atomic_uint num_owned;   /* by pollers, or about to be */
+	atomic_uint num_watched; /* DATA sources that pollers do not own, and those in again */
+	struct list again;       /* DATA sources whose ready() is to be called */
+	int again_fd;            /* eventfd in the DATA set: again is not empty */
 } sources = {
-	.set_lock = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER},
-	.epoll_fd = {-1, -1},
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.known = {&sources.known, &sources.known},
-	.lent = {&sources.lent, &sources.lent},
+	.owned = {&sources.owned, &sources.owned},
 	.again = {&sources.again, &sources.again},
 	.again_fd = -1,
 };
 
-/* ---- the sets ---- */
+/* ---- opening ---- */
 
 int sources_open(void)
 {
 	struct epoll_event again = {.events = EPOLLIN}; /* of no source */
+	int error = sets_open();
 
-	for (int set = 0; set < 2; set++) {
-		sources.epoll_fd[set] = epoll_create1(EPOLL_CLOEXEC);
-		if (sources.epoll_fd[set] < 0)
-			return -errno;
-	}
+	if (error)
+		return error;
 	sources.again_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (sources.again_fd < 0 ||
-	    epoll_ctl(sources.epoll_fd[PROGRESS_DATA], EPOLL_CTL_ADD, sources.again_fd, &again))
+	if (sources.again_fd < 0)
 		return -errno;
-	return 0;
+	return sets_control(PROGRESS_DATA, EPOLL_CTL_ADD, sources.again_fd, &again);
 }
 
 void sources_close(void)
 {
-	for (int set = 0; set < 2; set++) {
-		if (sources.epoll_fd[set] >= 0)
-			close(sources.epoll_fd[set]);
-		sources.epoll_fd[set] = -1;
-	}
+	sets_close();
 	if (sources.again_fd >= 0)
 		close(sources.again_fd);
 	sources.again_fd = -1;
-}
-
-int sources_fd(enum progress_set set)
-{
-	return sources.epoll_fd[set];
-}
-
-void progress_lock(enum progress_set set)
-{
-	pthread_mutex_lock(&sources.set_lock[set]);
-}
-
-bool progress_trylock(enum progress_set set)
-{
-	return !pthread_mutex_trylock(&sources.set_lock[set]);
-}
-
-void progress_unlock(enum progress_set set)
-{
-	pthread_mutex_unlock(&sources.set_lock[set]);
-}
-
-void progress_barrier(void)
-{
-	progress_lock(PROGRESS_DATA);
-	progress_unlock(PROGRESS_DATA);
 }
 
 /* ---- sources that have more to do than their descriptors tell ---- */
@@ -104,7 +68,7 @@ static void add_again(struct progress_source *source)
 	    errno != EAGAIN)
 		log_error("cannot wake the progress thread: %s", strerror(errno));
 	list_add_tail(&sources.again, &source->again_link);
-	atomic_fetch_add(&sources.num_loud, 1);
+	atomic_fetch_add(&sources.num_watched, 1);
 }
 
 /* The lock is held. */
@@ -114,7 +78,7 @@ static void drop_again(struct progress_source *source)
 		return;
 	source->again = false;
 	list_del(&source->again_link);
-	atomic_fetch_sub(&sources.num_loud, 1);
+	atomic_fetch_sub(&sources.num_watched, 1);
 }
 
 void progress_again(struct progress_source *source)
@@ -151,17 +115,17 @@ static void dispatch_again(void)
 	pthread_mutex_unlock(&sources.lock);
 }
 
-bool sources_are_quiet(void)
+bool sources_are_all_owned(void)
 {
-	return !atomic_load_explicit(&sources.num_loud, memory_order_relaxed);
+	return !atomic_load_explicit(&sources.num_watched, memory_order_relaxed);
 }
 
 bool sources_dispatch(enum progress_set set)
 {
-	struct epoll_event events[EVENTS_AT_ONCE];
+	struct epoll_event events[PROGRESS_EVENTS_AT_ONCE];
 	/* A CM callback may free other sources: fetch anew after each. */
-	int most = set == PROGRESS_CM ? 1 : EVENTS_AT_ONCE;
-	int count = epoll_wait(sources.epoll_fd[set], events, most, 0);
+	int most = set == PROGRESS_CM ? 1 : PROGRESS_EVENTS_AT_ONCE;
+	int count = sets_poll(set, events, most);
 
 	for (int i = 0; i < count; i++) {
 		struct progress_source *source = events[i].data.ptr;
@@ -180,24 +144,22 @@ static int control(struct progress_source *source, int operation)
 {
 	struct epoll_event event = {.events = source->events, .data.ptr = source};
 
-	if (epoll_ctl(sources.epoll_fd[source->set], operation, source->fd, &event))
-		return -errno;
-	return 0;
+	return sets_control(source->set, operation, source->fd, &event);
 }
 
 /* The lock is held. */
-static void end_loan(struct progress_source *source)
+static void end_ownership(struct progress_source *source)
 {
-	list_del(&source->lent_link);
-	atomic_store(&source->lent, false);
-	atomic_fetch_sub(&sources.num_lent, 1);
-	atomic_fetch_add(&sources.num_loud, 1);
+	list_del(&source->owned_link);
+	atomic_store(&source->policy.poller_owned, false);
+	atomic_fetch_sub(&sources.num_owned, 1);
+	atomic_fetch_add(&sources.num_watched, 1);
 }
 
 static void count_watched(const struct progress_source *source, int change)
 {
 	if (source->set == PROGRESS_DATA)
-		atomic_fetch_add(&sources.num_loud, (unsigned)change);
+		atomic_fetch_add(&sources.num_watched, (unsigned)change);
 }
 
 int progress_watch(struct progress_source *source, uint32_t events)
@@ -220,18 +182,18 @@ int progress_watch(struct progress_source *source, uint32_t events)
 int progress_rewatch(struct progress_source *source, uint32_t events)
 {
 	uint32_t before;
-	bool lent;
+	bool owned;
 	int error;
 
 	pthread_mutex_lock(&sources.lock);
 	before = source->events;
-	lent = atomic_load(&source->lent);
+	owned = progress_is_lent(source);
 	source->events = events;
-	error = control(source, lent ? EPOLL_CTL_ADD : EPOLL_CTL_MOD);
+	error = control(source, owned ? EPOLL_CTL_ADD : EPOLL_CTL_MOD);
 	if (error)
 		source->events = before;
-	else if (lent)
-		end_loan(source);
+	else if (owned)
+		end_ownership(source);
 	pthread_mutex_unlock(&sources.lock);
 	return error;
 }
@@ -246,13 +208,14 @@ void progress_pause(struct progress_source *source)
 
 void progress_unwatch(struct progress_source *source)
 {
-	bool kept;
+	bool owned, in_set;
 
 	pthread_mutex_lock(&sources.lock);
-	kept = !atomic_load(&source->lent) || source->set_lent;
-	if (atomic_load(&source->lent))
-		end_loan(source);
-	if (kept && control(source, EPOLL_CTL_DEL) && !source->paused)
+	owned = progress_is_lent(source);
+	in_set = !owned || source->set_lent;
+	if (owned)
+		end_ownership(source);
+	if (in_set && control(source, EPOLL_CTL_DEL) && !source->paused)
 		goto out; /* was not watched */
 	drop_again(source);
 	count_watched(source, -1);
@@ -265,55 +228,69 @@ out:
 /* What is found to be ready stays watched, and so is not freed, while the lock is held. */
 bool sources_lie_unread(void)
 {
-	struct epoll_event events[EVENTS_AT_ONCE];
+	struct epoll_event events[PROGRESS_EVENTS_AT_ONCE];
 	bool any = false;
 	int count;
 
 	pthread_mutex_lock(&sources.lock);
-	count = epoll_wait(sources.epoll_fd[PROGRESS_DATA], events, EVENTS_AT_ONCE, 0);
+	count = sets_poll(PROGRESS_DATA, events, PROGRESS_EVENTS_AT_ONCE);
 	for (int i = 0; i < count; i++) {
 		struct progress_source *source = events[i].data.ptr;
 
-		any |= !source || !atomic_exchange(&source->in_hand, false);
+		any |= !source || policy_is_source_unread(&source->policy);
 	}
 	pthread_mutex_unlock(&sources.lock);
 	return any;
 }
 
-/* ---- lending ---- */
+/* ---- sources that pollers own ---- */
 
-/* Out of the epoll set, or it sees to that itself. The lock is held. */
-static int hand_out(struct progress_source *source)
+/*
+ * Asked with the source counted in num_owned. Whoever goes to sleep sets its flag first and looks
+ * at num_owned then, so at least one of the two sees the other.
+ */
+static bool may_hand_over(const atomic_bool *const slept_for[2])
+{
+	bool sleeps = (slept_for[0] && atomic_load(slept_for[0])) ||
+		      (slept_for[1] && atomic_load(slept_for[1]));
+
+	return policy_may_hand_over(&progress_policy, sleeps);
+}
+
+/* It leaves the epoll set, or makes do by itself. 0 or -errno. The lock is held. */
+static int hand_over(struct progress_source *source)
 {
 	int error = source->set_lent ? 0 : control(source, EPOLL_CTL_DEL);
 
 	if (error)
 		return error;
-	atomic_store(&source->looked_at, true);
-	atomic_store(&source->lent, true);
-	list_add_tail(&sources.lent, &source->lent_link);
-	atomic_fetch_sub(&sources.num_loud, 1);
+	policy_on_source_handed_over(&source->policy);
+	list_add_tail(&sources.owned, &source->owned_link);
+	atomic_fetch_sub(&sources.num_watched, 1);
 	if (source->set_lent)
 		source->set_lent(source, true);
 	return 0;
 }
 
-void sources_lend(struct progress_source *source, bool (*may)(void))
+void sources_hand_over(struct progress_source *source, const atomic_bool *const slept_for[2])
 {
+	if (!may_hand_over(slept_for))
+		return;
 	pthread_mutex_lock(&sources.lock);
-	atomic_fetch_add(&sources.num_lent, 1);
-	if (!may() || source->paused || atomic_load(&source->lent) || hand_out(source))
-		atomic_fetch_sub(&sources.num_lent, 1);
+	atomic_fetch_add(&sources.num_owned, 1);
+	if (!may_hand_over(slept_for) || source->paused || progress_is_lent(source) ||
+	    hand_over(source))
+		atomic_fetch_sub(&sources.num_owned, 1);
 	pthread_mutex_unlock(&sources.lock);
 }
 
 /* The lock is held. */
-static void take_back(struct progress_source *source)
+static void reclaim(struct progress_source *source)
 {
 	int error;
 
 	if (source->set_lent) {
-		end_loan(source);
+		end_ownership(source);
 		if (source->set_lent(source, false))
 			add_again(source);
 		return;
@@ -322,33 +299,43 @@ static void take_back(struct progress_source *source)
 	if (error)
 		log_error("cannot watch a connection again: %s", strerror(-error));
 	else
-		end_loan(source);
+		end_ownership(source);
 }
 
-void sources_take_back(bool all)
+static void reclaim_if(bool (*is_due)(struct policy_source *source))
 {
 	struct list *pos, *next;
 
-	if (!atomic_load(&sources.num_lent))
+	if (!atomic_load(&sources.num_owned))
 		return;
 	pthread_mutex_lock(&sources.lock);
-	list_for_each_safe (pos, next, &sources.lent) {
+	list_for_each_safe (pos, next, &sources.owned) {
 		struct progress_source *source =
-			container_of(pos, struct progress_source, lent_link);
+			container_of(pos, struct progress_source, owned_link);
 
-		if (all || !atomic_exchange(&source->looked_at, false))
-			take_back(source);
+		if (!is_due || is_due(&source->policy))
+			reclaim(source);
 	}
 	pthread_mutex_unlock(&sources.lock);
 }
 
+void sources_reclaim_all(void)
+{
+	reclaim_if(NULL);
+}
+
+void sources_reclaim_idle(void)
+{
+	reclaim_if(policy_is_source_idle);
+}
+
 void progress_take_back(struct progress_source *source)
 {
-	if (!atomic_load(&source->lent))
+	if (!progress_is_lent(source))
 		return;
 	pthread_mutex_lock(&sources.lock);
-	if (atomic_load(&source->lent))
-		take_back(source);
+	if (progress_is_lent(source))
+		reclaim(source);
 	pthread_mutex_unlock(&sources.lock);
 }
 
@@ -364,16 +351,16 @@ void sources_thaw(void)
 	pthread_mutex_unlock(&sources.lock);
 }
 
-void sources_let_go(void)
+void sources_drop(void)
 {
 	struct list *pos;
 
 	list_for_each (pos, &sources.known)
 		close(container_of(pos, struct progress_source, link)->fd);
 	list_init(&sources.known);
-	list_init(&sources.lent);
+	list_init(&sources.owned);
 	list_init(&sources.again);
-	atomic_store(&sources.num_lent, 0);
-	atomic_store(&sources.num_loud, 0);
+	atomic_store(&sources.num_owned, 0);
+	atomic_store(&sources.num_watched, 0);
 	sources_close();
 }

@@ -172,7 +172,7 @@ static int wait_for_event(struct soft_channel *channel)
 	awaited = channel;
 	/* It lets the thread be cancelled while it sleeps, in the state that it is called in. */
 	held = uncancel_begin_sleep();
-	error = progress_wait(channel->count_fd, -1, &channel->queued);
+	error = progress_wait(channel->count_fd, &channel->queued);
 	uncancel_end_sleep(held);
 	awaited = NULL;
 	return error;

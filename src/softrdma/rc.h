@@ -40,6 +40,7 @@
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -134,6 +135,7 @@ struct rc_qp {
 	uint32_t qp_num;
 	enum ibv_qp_state state;
 	struct rc_sendq sq;
+	const atomic_bool *slept_for[2];  /* somebody sleeps for completions of either CQ */
 	const struct rc_service *service; /* NULL while not connected */
 	bool extended;                    /* the peer takes immediate data and atomics */
 	void *conn;                       /* the service's */

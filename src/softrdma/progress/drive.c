@@ -74,23 +74,15 @@ void progress_polled(bool hit, unsigned turn)
 		drive_act(actions);
 }
 
-/* Set by the caller of what calls progress_looked, for the time of that call. */
-static __thread const atomic_bool *slept_for[2] __attribute__((tls_model("initial-exec")));
-
-void progress_mind_sleepers(const atomic_bool *one, const atomic_bool *other)
+void progress_looked(struct progress_source *source, unsigned found,
+		     const atomic_bool *const slept_for[2])
 {
-	slept_for[0] = one;
-	slept_for[1] = other;
-}
-
-void progress_looked(struct progress_source *source, unsigned found)
-{
-	if (policy_on_source_looked(&source->policy, found, source->set_lent != NULL,
+	if (policy_on_source_looked(&source->policy, found, source->set_poller_owned != NULL,
 				    source->events == EPOLLIN))
 		sources_hand_over(source, slept_for);
 }
 
-void progress_has_hands_full(struct progress_source *source)
+void progress_left_backlog(struct progress_source *source)
 {
 	policy_set_once(&source->policy.has_backlog);
 }

@@ -50,7 +50,7 @@ struct progress_source {
 	 * the epoll set and sees to it that it wakes nobody. Returns whether ready() has to be
 	 * called right away. Must not block.
 	 */
-	bool (*set_lent)(struct progress_source *source, bool poller_owned);
+	bool (*set_poller_owned)(struct progress_source *source, bool poller_owned);
 	uint32_t events;  /* watched for */
 	struct list link; /* among all that are watched, paused or owned by pollers */
 	bool paused;
@@ -130,21 +130,24 @@ void progress_polled(bool hit, unsigned turn);
 /*
  * A poller has looked at a DATA source by itself, and @found so many packets, as far as it can
  * tell; the owner's lock is held. Rule 8 of policy.h tells when the pollers get the source for
- * this.
+ * this. @slept_for: true while a program sleeps in its own event loop for completions of the
+ * source, by its send CQ or its receive CQ. These are read after the hand-over has been announced,
+ * so a sleeper that sets one and then calls progress_begin_loop_sleep is never overlooked.
  *
  * The source is watched again by rule 9, when it is to be watched for more than EPOLLIN, and by
- * progress_take_back: the poller will not look there again soon.
+ * progress_reclaim: the poller will not look there again soon.
  */
-void progress_looked(struct progress_source *source, unsigned found);
-void progress_take_back(struct progress_source *source);
+void progress_looked(struct progress_source *source, unsigned found,
+		     const atomic_bool *const slept_for[2]);
+void progress_reclaim(struct progress_source *source);
 
 /*
  * The poller left data at the source, because its budget was used up. The next tick that finds it
  * there does not count it as unread.
  */
-void progress_has_hands_full(struct progress_source *source);
+void progress_left_backlog(struct progress_source *source);
 
-static inline bool progress_is_lent(const struct progress_source *source)
+static inline bool progress_is_poller_owned(const struct progress_source *source)
 {
 	return atomic_load_explicit(&source->policy.poller_owned, memory_order_relaxed);
 }
@@ -172,22 +175,17 @@ int progress_wait(int fd, const atomic_uint *events);
  * For a program that sleeps in its own event loop: the epoll instance @fd becomes readable when
  * DATA does, so data wakes the program and not the thread first. False: there are too many.
  */
-bool progress_join_loop(int fd);
-void progress_part_loop(int fd);
+bool progress_attach_loop(int fd);
+void progress_detach_loop(int fd);
 /*
  * The program is about to sleep there. It will call progress_look when it is woken, or
- * progress_loop_is_over when it has stopped sleeping. The thread takes over if neither happens
+ * progress_end_loop_sleep when it has stopped sleeping. The thread takes over if neither happens
  * for long.
  */
-void progress_expect_loop(void);
-void progress_loop_is_over(void);
+void progress_begin_loop_sleep(void);
+void progress_end_loop_sleep(void);
 /* Drive what is ready in the DATA set. */
 void progress_look(void);
-/*
- * What this thread looks at from now on is not handed over to it while one of these is true:
- * somebody sleeps for it. NULL: nobody does.
- */
-void progress_mind_sleepers(const atomic_bool *one, const atomic_bool *other);
 
 uint64_t progress_now(void); /* CLOCK_MONOTONIC, ns */
 

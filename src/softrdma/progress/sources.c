@@ -187,7 +187,7 @@ int progress_rewatch(struct progress_source *source, uint32_t events)
 
 	pthread_mutex_lock(&sources.lock);
 	before = source->events;
-	owned = progress_is_lent(source);
+	owned = progress_is_poller_owned(source);
 	source->events = events;
 	error = control(source, owned ? EPOLL_CTL_ADD : EPOLL_CTL_MOD);
 	if (error)
@@ -211,8 +211,8 @@ void progress_unwatch(struct progress_source *source)
 	bool owned, in_set;
 
 	pthread_mutex_lock(&sources.lock);
-	owned = progress_is_lent(source);
-	in_set = !owned || source->set_lent;
+	owned = progress_is_poller_owned(source);
+	in_set = !owned || source->set_poller_owned;
 	if (owned)
 		end_ownership(source);
 	if (in_set && control(source, EPOLL_CTL_DEL) && !source->paused)
@@ -251,24 +251,22 @@ bool sources_lie_unread(void)
  */
 static bool may_hand_over(const atomic_bool *const slept_for[2])
 {
-	bool sleeps = (slept_for[0] && atomic_load(slept_for[0])) ||
-		      (slept_for[1] && atomic_load(slept_for[1]));
-
-	return policy_may_hand_over(&progress_policy, sleeps);
+	return policy_may_hand_over(&progress_policy,
+				    atomic_load(slept_for[0]) || atomic_load(slept_for[1]));
 }
 
 /* It leaves the epoll set, or makes do by itself. 0 or -errno. The lock is held. */
 static int hand_over(struct progress_source *source)
 {
-	int error = source->set_lent ? 0 : control(source, EPOLL_CTL_DEL);
+	int error = source->set_poller_owned ? 0 : control(source, EPOLL_CTL_DEL);
 
 	if (error)
 		return error;
 	policy_on_source_handed_over(&source->policy);
 	list_add_tail(&sources.owned, &source->owned_link);
 	atomic_fetch_sub(&sources.num_watched, 1);
-	if (source->set_lent)
-		source->set_lent(source, true);
+	if (source->set_poller_owned)
+		source->set_poller_owned(source, true);
 	return 0;
 }
 
@@ -278,7 +276,7 @@ void sources_hand_over(struct progress_source *source, const atomic_bool *const 
 		return;
 	pthread_mutex_lock(&sources.lock);
 	atomic_fetch_add(&sources.num_owned, 1);
-	if (!may_hand_over(slept_for) || source->paused || progress_is_lent(source) ||
+	if (!may_hand_over(slept_for) || source->paused || progress_is_poller_owned(source) ||
 	    hand_over(source))
 		atomic_fetch_sub(&sources.num_owned, 1);
 	pthread_mutex_unlock(&sources.lock);
@@ -289,9 +287,9 @@ static void reclaim(struct progress_source *source)
 {
 	int error;
 
-	if (source->set_lent) {
+	if (source->set_poller_owned) {
 		end_ownership(source);
-		if (source->set_lent(source, false))
+		if (source->set_poller_owned(source, false))
 			add_again(source);
 		return;
 	}
@@ -329,12 +327,12 @@ void sources_reclaim_idle(void)
 	reclaim_if(policy_is_source_idle);
 }
 
-void progress_take_back(struct progress_source *source)
+void progress_reclaim(struct progress_source *source)
 {
-	if (!progress_is_lent(source))
+	if (!progress_is_poller_owned(source))
 		return;
 	pthread_mutex_lock(&sources.lock);
-	if (progress_is_lent(source))
+	if (progress_is_poller_owned(source))
 		reclaim(source);
 	pthread_mutex_unlock(&sources.lock);
 }

@@ -53,7 +53,7 @@ int progress_wait(int fd, const atomic_uint *events)
 
 /* ---- programs with an event loop of their own ---- */
 
-bool progress_join_loop(int fd)
+bool progress_attach_loop(int fd)
 {
 	struct epoll_event event = {.events = EPOLLIN};
 
@@ -65,18 +65,18 @@ bool progress_join_loop(int fd)
 	return false;
 }
 
-void progress_part_loop(int fd)
+void progress_detach_loop(int fd)
 {
 	epoll_ctl(fd, EPOLL_CTL_DEL, sets_fd(PROGRESS_DATA), NULL);
 	policy_on_loop_detach(&progress_policy);
 }
 
-void progress_expect_loop(void)
+void progress_begin_loop_sleep(void)
 {
 	drive_act(policy_on_loop_sleep_begin(&progress_policy));
 }
 
-void progress_loop_is_over(void)
+void progress_end_loop_sleep(void)
 {
 	policy_on_loop_sleep_end(&progress_policy);
 }

@@ -155,9 +155,9 @@ static bool op_drive(struct rc_qp *qp, unsigned looks)
 
 	(void)looks;
 	if (raw->rx && !raw->rx->paused) {
-		progress_looked(&raw->rx->source, found);
+		progress_looked(&raw->rx->source, found, qp->slept_for);
 		if (found == POLL_BUDGET)
-			progress_has_hands_full(&raw->rx->source);
+			progress_left_backlog(&raw->rx->source);
 	}
 	if (qp->sq.next != qp->sq.tail && qp->state == IBV_QPS_RTS)
 		any |= raw_tx_run(raw);
@@ -169,7 +169,7 @@ static void op_rest(struct rc_qp *qp)
 	struct raw_qp *raw = qp->conn;
 
 	if (raw->rx)
-		progress_take_back(&raw->rx->source);
+		progress_reclaim(&raw->rx->source);
 }
 
 static void watch_again(struct raw_rx *rx)

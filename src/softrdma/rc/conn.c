@@ -96,13 +96,13 @@ static bool op_drive(struct rc_qp *qp, unsigned looks)
 	bool any = conn->transport->poll(conn, looks);
 
 	if (conn_is_attached(conn) && conn->tx.open)
-		progress_looked(&conn->source, any);
+		progress_looked(&conn->source, any, qp->slept_for);
 	if (conn_is_attached(conn) && rc_is_pending(conn))
 		any |= conn->transport->send(conn);
 	if (conn_is_attached(conn) && conn->rx.ack_due) {
 		if (!any)
 			conn->transport->acknowledge(conn);
-		else if (!progress_is_lent(&conn->source) || !conn->source.set_lent)
+		else if (!progress_is_poller_owned(&conn->source) || !conn->source.set_poller_owned)
 			rc_defer(qp);
 	}
 	rc_leave(conn);
@@ -125,7 +125,7 @@ static void op_rest(struct rc_qp *qp)
 {
 	struct rc_conn *conn = qp->conn;
 
-	progress_take_back(&conn->source);
+	progress_reclaim(&conn->source);
 }
 
 static void op_recv_posted(struct rc_qp *qp)

@@ -138,7 +138,7 @@ static void fall_asleep(struct shm_conn *conn)
 
 void bell_arm(struct shm_conn *conn)
 {
-	if (progress_is_lent(&conn->rc.source))
+	if (progress_is_poller_owned(&conn->rc.source))
 		return;
 	bell_publish_room(conn, 1);
 	fall_asleep(conn);
@@ -146,11 +146,11 @@ void bell_arm(struct shm_conn *conn)
 		progress_again(&conn->rc.source);
 }
 
-bool bell_set_lent(struct progress_source *source, bool lent)
+bool bell_set_poller_owned(struct progress_source *source, bool poller_owned)
 {
 	struct shm_conn *conn = container_of(source, struct shm_conn, rc.source);
 
-	if (lent) {
+	if (poller_owned) {
 		atomic_store_explicit(&conn->own->asleep, 0, memory_order_relaxed);
 		return false;
 	}

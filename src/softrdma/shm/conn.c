@@ -157,7 +157,7 @@ static void note_rest(struct shm_conn *conn)
 	if (!unfinished)
 		return;
 	full_fence();
-	if (!progress_is_lent(&conn->rc.source))
+	if (!progress_is_poller_owned(&conn->rc.source))
 		progress_again(&conn->rc.source);
 }
 
@@ -263,7 +263,7 @@ static void describe(struct shm_conn *conn, const struct mpa_agreed *agreed, boo
 	struct rc_conn *rc = &conn->rc;
 
 	rc->transport = &shm_transport;
-	rc->source.set_lent = bell_set_lent;
+	rc->source.set_poller_owned = bell_set_poller_owned;
 	rc->initiator = initiator;
 	rc->acknowledged = true;
 	rc->ird = agreed->ird;

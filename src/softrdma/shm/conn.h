@@ -80,7 +80,7 @@ void bell_publish_room(struct shm_conn *conn, uint32_t cells);
 /* Nobody looks at the ring by itself from now on; what has come meanwhile is looked at again. */
 void bell_arm(struct shm_conn *conn);
 /* For struct progress_source. */
-bool bell_set_lent(struct progress_source *source, bool lent);
+bool bell_set_poller_owned(struct progress_source *source, bool poller_owned);
 
 /* ---- tx.c ---- */
 

@@ -201,7 +201,7 @@ static int put_whole(struct shm_conn *conn, uint8_t flags, const struct ibv_sge 
 /* Where nobody may come back for what the ring has, somebody must. */
 static void see_to_the_ring(struct shm_conn *conn)
 {
-	if (!progress_is_lent(&conn->rc.source) && shm_rx_is_waiting(conn))
+	if (!progress_is_poller_owned(&conn->rc.source) && shm_rx_is_waiting(conn))
 		progress_again(&conn->rc.source);
 }
 

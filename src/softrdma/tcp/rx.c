@@ -280,7 +280,7 @@ static ssize_t read_buffered(struct tcp_conn *conn, uint8_t *buffer, bool *fille
 	size_t size = conn->rc.rx.delivered ? SCRATCH_SENDS : SCRATCH_SIZE;
 	ssize_t got;
 	/* For a poller that looks again and again, the way to the next look is shorter here. */
-	int looks = progress_is_lent(&conn->rc.source) ? 2 : 1;
+	int looks = progress_is_poller_owned(&conn->rc.source) ? 2 : 1;
 
 	do
 		got = recv(conn->rc.source.fd, buffer, size, MSG_DONTWAIT);

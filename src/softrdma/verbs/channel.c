@@ -61,7 +61,7 @@ struct ibv_comp_channel *soft_ibv_create_comp_channel(struct ibv_context *contex
 static void leave_loop(struct soft_channel *channel)
 {
 	if (atomic_exchange(&channel->loops, false))
-		progress_part_loop(channel->channel.fd);
+		progress_detach_loop(channel->channel.fd);
 	atomic_store(&channel->asked_to_loop, false);
 }
 
@@ -186,7 +186,7 @@ static int wait_for_event(struct soft_channel *channel)
 static int look_for_event(struct soft_channel *channel)
 {
 	if (!atomic_exchange(&channel->asked_to_loop, true)) {
-		bool joined = progress_join_loop(channel->channel.fd);
+		bool joined = progress_attach_loop(channel->channel.fd);
 
 		atomic_store(&channel->loops, joined);
 		atomic_store(&channel->asked_to_loop, joined); /* if not, perhaps the next time */

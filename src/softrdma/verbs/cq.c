@@ -62,7 +62,7 @@ static bool begin_sleep(struct soft_cq *cq)
 static void end_sleep(struct soft_cq *cq)
 {
 	if (cq->slept_at)
-		progress_loop_is_over();
+		progress_end_loop_sleep();
 	cq->slept_at = false;
 }
 
@@ -177,7 +177,7 @@ int soft_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	sleeps = begin_sleep(cq);
 	lock_give(&cq->lock);
 	if (sleeps)
-		progress_expect_loop();
+		progress_begin_loop_sleep();
 	return 0;
 }
 

@@ -232,6 +232,8 @@ struct ibv_qp *soft_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *at
 	qp->sq_sig_all = attr->sq_sig_all;
 	qp->send_cq = container_of(attr->send_cq, struct soft_cq, cq);
 	qp->recv_cq = container_of(attr->recv_cq, struct soft_cq, cq);
+	qp->rc.slept_for[0] = &qp->send_cq->slept_at;
+	qp->rc.slept_for[1] = &qp->recv_cq->slept_at;
 	qp->srq = attr->srq ? container_of(attr->srq, struct soft_srq, srq) : NULL;
 	qp->sent_at = UINT_MAX; /* no poll was before the first request, so it leaves at once */
 	atomic_init(&qp->refs, 1);
@@ -586,10 +588,8 @@ bool qp_drive(struct soft_qp *qp, unsigned looks)
 
 	if (!lock_try(&qp->rc.lock))
 		return false; /* another thread is at it */
-	progress_mind_sleepers(&qp->send_cq->slept_at, &qp->recv_cq->slept_at);
 	if (qp->rc.service)
 		any = drive(&qp->rc, looks);
-	progress_mind_sleepers(NULL, NULL);
 	lock_give(&qp->rc.lock);
 	return any;
 }

@@ -185,8 +185,12 @@ struct rc_service {
 
 /* ---- services of verbs ---- */
 
-/* Something waits to leave, and nobody may come back for it: flush is called soon. */
-void rc_defer(struct rc_qp *qp);
+/*
+ * Something waits to leave: flush is called soon, by a poll of its CQs, by a thread that goes to
+ * sleep for events, or by the progress thread. @hurry: the thread is to come by at once if nobody
+ * else does. Else it is enough that it comes by when it next looks around.
+ */
+void rc_defer(struct rc_qp *qp, bool hurry);
 
 /* @send has ended with @status; completes it and its predecessors' successors in order. */
 void rc_send_done(struct rc_qp *qp, struct rc_send *send, enum ibv_wc_status status);

@@ -423,7 +423,7 @@ static bool exchange(struct life *life)
 	       await_ids(life, server, 1u << 1) && await_ids(life, client, 1u << 0);
 }
 
-/* The message waits for its receive, and what is behind it does not wait with it. */
+/* The message waits for its receive, and is over when it has been placed there. */
 static bool transfer(struct life *life)
 {
 	struct end *client = &life->client, *server = &life->server;
@@ -432,8 +432,8 @@ static bool transfer(struct life *life)
 	       post(client, IBV_WR_RDMA_WRITE, 3, PIECE_LARGE, server) &&
 	       post(client, IBV_WR_RDMA_READ, 4, PIECE_LARGE, server) &&
 	       post(client, IBV_WR_ATOMIC_FETCH_AND_ADD, 5, sizeof(uint64_t), server) &&
-	       await_ids(life, client, 1u << 2 | 1u << 3 | 1u << 4 | 1u << 5) &&
-	       post_recv(server, 6, PIECE_SMALL) && await_ids(life, server, 1u << 6);
+	       post_recv(server, 6, PIECE_SMALL) && await_ids(life, server, 1u << 6) &&
+	       await_ids(life, client, 1u << 2 | 1u << 3 | 1u << 4 | 1u << 5);
 }
 
 static bool talk(struct life *life)

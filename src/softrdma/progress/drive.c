@@ -24,7 +24,7 @@ void drive_data(void)
 	progress_unlock(PROGRESS_DATA);
 }
 
-static void flush(void)
+void drive_flush(void)
 {
 	bool (*call)(void) = atomic_load(&flush_sends);
 
@@ -47,7 +47,7 @@ void drive_act(unsigned actions)
 	if (actions & POLICY_WAKE_THREAD)
 		thread_wake();
 	if (actions & POLICY_FLUSH)
-		flush();
+		drive_flush();
 	if (actions & POLICY_LOOK)
 		look();
 }

@@ -24,6 +24,8 @@ extern struct policy progress_policy;
 __attribute__((noinline, cold)) void drive_act(unsigned actions);
 /* Drive what is ready in the DATA set, unless another thread is at it. */
 void drive_data(void);
+/* Send what was deferred, which may be an answer to what drive_data has found. */
+void drive_flush(void);
 
 /* thread.c */
 void thread_wake(void);
@@ -39,8 +41,8 @@ bool timers_next(uint64_t *deadline);
 void work_run(void);
 
 /*
- * fork.c; from then on a fork is survived. 0 or -errno. Each file freezes and thaws its locks
- * around a fork; in the child its state is dropped while they are frozen.
+ * For fork.c: each file freezes and thaws its locks around a fork; in the child its state is dropped
+ * while they are frozen.
  */
 void thread_freeze(void);
 void thread_thaw(void);

@@ -43,8 +43,12 @@ int progress_wait(int fd, const atomic_uint *events)
 	/* The flush may have made the event already, and then nothing makes @fd readable. */
 	while (!error && !fds[0].revents && !atomic_load(events)) {
 		error = sleep_once(fds, 2, cancel_state);
-		if (!error && fds[1].revents)
-			drive_data();
+		if (error || !fds[1].revents)
+			continue;
+		drive_data();
+		/* Whoever has its event sends what is due with its next call, or the thread does. */
+		if (!atomic_load(events))
+			drive_flush();
 	}
 	pthread_cleanup_pop(1);
 	pthread_setcancelstate(cancel_state, NULL);

@@ -18,7 +18,7 @@ static void forget(void)
 
 FORK_MUTEX(FORK_UNSENT, &lock, forget);
 
-void rc_defer(struct rc_qp *rc)
+void rc_defer(struct rc_qp *rc, bool hurry)
 {
 	struct soft_qp *qp = to_qp(rc);
 
@@ -28,7 +28,8 @@ void rc_defer(struct rc_qp *rc)
 	if (list_is_empty(&qp->unflushed_link))
 		list_add_tail(&unsent, &qp->unflushed_link);
 	pthread_mutex_unlock(&lock);
-	progress_kick();
+	if (hurry)
+		progress_kick();
 }
 
 void flush_forget(struct soft_qp *qp)

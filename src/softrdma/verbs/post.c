@@ -155,7 +155,7 @@ static void send_now_or_later(struct soft_qp *qp)
 		qp->held_back = 0;
 		qp->rc.service->send(&qp->rc);
 	} else {
-		rc_defer(&qp->rc);
+		rc_defer(&qp->rc, true);
 	}
 }
 

@@ -134,6 +134,7 @@ struct rc_qp {
 	struct lock lock;
 	uint32_t qp_num;
 	enum ibv_qp_state state;
+	unsigned access; /* what the peer may do: IBV_ACCESS_REMOTE_* */
 	struct rc_sendq sq;
 	const atomic_bool *slept_for[2];  /* somebody sleeps for completions of either CQ */
 	const struct rc_service *service; /* NULL while not connected */
@@ -170,6 +171,8 @@ struct rc_service {
 	void (*rest)(struct rc_qp *qp);
 	/* A receive was posted, and rc_recv_begin had found none. */
 	void (*recv_posted)(struct rc_qp *qp);
+	/* NULL, or: rc_qp.access has changed. */
+	void (*rights_changed)(struct rc_qp *qp);
 	/* NULL, or: the send queue is full; perhaps the peer has told that requests are over. */
 	void (*look_for_acks)(struct rc_qp *qp);
 	/*

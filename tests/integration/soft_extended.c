@@ -8,6 +8,8 @@
 
 #include "pair.h"
 
+#include <unistd.h>
+
 #define ATOMIC_ACCESS (ALL_ACCESS | IBV_ACCESS_REMOTE_ATOMIC)
 
 static uint64_t *word(struct side *side, size_t at)
@@ -366,6 +368,34 @@ static void test_wr_interface_posts_every_kind(void **state)
 	pair_close(&pair);
 }
 
+/* Between start and complete the queue pair is free for everything but other sends. */
+static void test_wr_start_leaves_the_rest_of_the_queue_pair_alone(void **state)
+{
+	struct pair pair;
+	struct ibv_qp_ex *qp;
+	struct ibv_wc wc;
+
+	(void)state;
+	open_extended(&pair);
+	qp = ibv_qp_to_qp_ex(pair.client.qp);
+	alarm(WAIT_MS / 1000);
+	side_recv(&pair.server, 1, 0, 64);
+	side_send(&pair.server, 9, 0, 8);
+	ibv_wr_start(qp);
+	qp->wr_flags = IBV_SEND_SIGNALED;
+	qp->wr_id = 1;
+	ibv_wr_send(qp);
+	ibv_wr_set_sge(qp, pair.client.mr->lkey, (uintptr_t)pair.client.buf, 8);
+	side_recv(&pair.client, 2, 0, 64);
+	assert_true(cq_poll(pair.client.recv_cq, &wc, WAIT_MS));
+	assert_int_equal(wc.wr_id, 2);
+	cq_expect_none(pair.server.recv_cq);
+	assert_int_equal(ibv_wr_complete(qp), 0);
+	cq_expect(pair.server.recv_cq, 1, IBV_WC_SUCCESS);
+	alarm(0);
+	pair_close(&pair);
+}
+
 static void test_wr_abort_and_errors_post_nothing(void **state)
 {
 	struct pair pair;
@@ -548,6 +578,7 @@ int main(void)
 		cmocka_unit_test(test_atomic_without_right_or_alignment_fails),
 		cmocka_unit_test(test_atomic_of_another_length_is_refused),
 		cmocka_unit_test(test_wr_interface_posts_every_kind),
+		cmocka_unit_test(test_wr_start_leaves_the_rest_of_the_queue_pair_alone),
 		cmocka_unit_test(test_wr_abort_and_errors_post_nothing),
 		cmocka_unit_test(test_extended_poll_walks_and_stamps),
 		cmocka_unit_test(test_resized_cq_keeps_its_completions),

@@ -200,8 +200,8 @@ int soft_rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *attr, int 
 	*mask = IBV_QP_PORT;
 	if (wanted == IBV_QPS_RTS)
 		return 0;
-	attr->qp_access_flags =
-		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+	attr->qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	*mask |= IBV_QP_ACCESS_FLAGS;
 	if (state != CM_CONNECTED && state != CM_ACCEPTED)
 		*mask |= IBV_QP_STATE;

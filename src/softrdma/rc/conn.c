@@ -144,6 +144,14 @@ static void op_recv_posted(struct rc_qp *qp)
 	rc_leave(conn);
 }
 
+static void op_rights_changed(struct rc_qp *qp)
+{
+	struct rc_conn *conn = qp->conn;
+
+	if (conn->transport->rights_changed)
+		conn->transport->rights_changed(conn);
+}
+
 static void op_look_for_acks(struct rc_qp *qp)
 {
 	struct rc_conn *conn = qp->conn;
@@ -177,7 +185,7 @@ static void op_close(struct rc_qp *qp)
 #define OPERATIONS                                                                                 \
 	.send = op_send, .drive = op_drive, .flush = op_flush, .rest = op_rest,                    \
 	.recv_posted = op_recv_posted, .look_for_acks = op_look_for_acks,                          \
-	.disconnect = op_disconnect, .close = op_close
+	.rights_changed = op_rights_changed, .disconnect = op_disconnect, .close = op_close
 
 static const struct rc_service by_system_calls = {OPERATIONS};
 static const struct rc_service by_memory = {OPERATIONS, .memory_only = true,

@@ -67,6 +67,8 @@ struct rc_transport {
 	 * done. May end the connection.
 	 */
 	void (*acknowledge)(struct rc_conn *conn);
+	/* NULL, or: rc_qp.access has changed. */
+	void (*rights_changed)(struct rc_conn *conn);
 	/* NULL, or: look whether the peer has told of more that was placed, and settle it. */
 	void (*look_for_acks)(struct rc_conn *conn);
 	/* What was posted and can leave now leaves, and what was placed is told. */

@@ -299,6 +299,8 @@ static enum rc_step request_step(struct rc_conn *conn)
 	if (!send)
 		return RC_STEP_NONE;
 	if (send->state == RC_SEND_POSTED) {
+		if (conn_qp(conn)->state == IBV_QPS_SQD)
+			return RC_STEP_NONE;
 		if (is_bad(conn, send))
 			return fail_bad_request(conn, send);
 		if (!may_begin(conn, send))

@@ -237,6 +237,18 @@ static void op_free(struct rc_conn *rc)
 	free(conn);
 }
 
+/*
+ * A peer that copies by itself looks at the rights of regions, not of this queue pair. So it may do
+ * so only where the queue pair grants both; else it has to ask.
+ */
+static void op_rights_changed(struct rc_conn *rc)
+{
+	const unsigned both = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+	struct rc_qp *qp = conn_qp(rc);
+
+	atomic_store(&to_shm(rc)->own->domain, (qp->access & both) == both ? rc_domain(qp) : 0);
+}
+
 static const struct rc_transport shm_transport = {
 	.memory_only = true,
 	.put = shm_put,
@@ -248,6 +260,7 @@ static const struct rc_transport shm_transport = {
 	.fetch = shm_fetch,
 	.resume = op_resume,
 	.acknowledge = op_acknowledge,
+	.rights_changed = op_rights_changed,
 	.look_for_acks = shm_look_for_acks,
 	.say_goodbye = op_say_goodbye,
 	.terminate = op_terminate,
@@ -296,7 +309,7 @@ int shm_attach(struct rc_qp *qp, struct shm_link *link, int tcp_fd, const struct
 	}
 	conn->tcp_fd = tcp_fd;
 	rc_conn_attach(&conn->rc, true);
-	atomic_store(&conn->own->domain, rc_domain(qp));
+	op_rights_changed(&conn->rc);
 	if (initiator)
 		open_conn(conn);
 	if (conn_is_attached(&conn->rc) && shm_rx_is_waiting(conn))

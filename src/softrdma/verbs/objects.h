@@ -279,11 +279,17 @@ int soft_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_r
 
 /* The request that ibv_wr_* calls are describing. */
 struct wr_draft {
+	struct lock
+		lock; /* held from wr_start to wr_complete or wr_abort; before the queue pair's */
 	struct ibv_send_wr wr;
 	bool open;
 	int error;      /* the first since wr_start */
 	uint32_t first; /* where the queue ended then */
+	uint32_t tail;  /* behind the requests since then */
 };
+
+/* In the state SQD: no request begins, and those that have begun are waited for. */
+enum qp_drain { QP_NOT_DRAINING, QP_DRAINING, QP_DRAINING_TELLS /* by an event */ };
 
 struct soft_qp {
 	union {
@@ -294,7 +300,8 @@ struct soft_qp {
 	struct rc_qp rc; /* its lock guards all of this but where said */
 	struct ibv_qp_cap cap;
 	bool sq_sig_all;
-	struct ibv_qp_attr attr;
+	struct ibv_qp_attr attr; /* as the program or the connection set them */
+	enum qp_drain drain;
 	struct recvq rq;
 	struct region_sight send_region;
 	struct soft_cq *send_cq, *recv_cq;
@@ -334,6 +341,8 @@ static inline bool qp_is_raw(const struct soft_qp *qp)
 bool wr_can_offer(uint64_t send_ops);
 void wr_set_ops(struct soft_qp *qp);
 
+/* A request has left the send queue: perhaps it was the last that a drain waits for. */
+void qp_note_retired(struct soft_qp *qp);
 /* Complete every request with a flush error; the lock is held and the state is ERR. */
 void qp_flush(struct soft_qp *qp);
 /*

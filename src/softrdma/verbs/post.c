@@ -74,7 +74,8 @@ static bool copy_pieces(struct soft_qp *qp, const struct ibv_send_wr *wr, struct
 }
 
 /* *@length: of its pieces in all. Errors are positive, as verbs return them. */
-static int check_send(const struct soft_qp *qp, const struct ibv_send_wr *wr, uint64_t *length)
+static int check_send(const struct soft_qp *qp, const struct ibv_send_wr *wr, uint32_t tail,
+		      uint64_t *length)
 {
 	const struct opcode_rule *rule = rule_of(wr->opcode);
 	const struct rc_sendq *sq = &qp->rc.sq;
@@ -90,7 +91,7 @@ static int check_send(const struct soft_qp *qp, const struct ibv_send_wr *wr, ui
 		return EINVAL;
 	if (rc_is_atomic(wr->opcode) && *length != sizeof(uint64_t))
 		return EINVAL;
-	return sq->tail - sq->head == sq->depth ? ENOMEM : 0;
+	return tail - sq->head == sq->depth ? ENOMEM : 0;
 }
 
 /* The bytes follow a single piece that describes them. */
@@ -103,10 +104,10 @@ static void copy_inline(struct rc_send *send, const struct ibv_send_wr *wr)
 	send->num_sge = 1;
 }
 
-static void enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr, uint64_t length)
+static void enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr, uint32_t tail,
+		    uint64_t length)
 {
-	struct rc_sendq *sq = &qp->rc.sq;
-	struct rc_send *send = rc_send_at(sq, sq->tail);
+	struct rc_send *send = rc_send_at(&qp->rc.sq, tail);
 
 	*send = (struct rc_send){
 		.wr_id = wr->wr_id,
@@ -133,9 +134,16 @@ static void enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr, uint64_t l
 	} else if (!copy_pieces(qp, wr, send)) {
 		send->status = IBV_WC_LOC_PROT_ERR;
 	}
-	sq->signaled += send->signaled;
-	sq->tail++;
-	qp->held_back++;
+}
+
+void post_publish(struct soft_qp *qp, uint32_t tail)
+{
+	struct rc_sendq *sq = &qp->rc.sq;
+
+	for (; sq->tail != tail; sq->tail++) {
+		sq->signaled += rc_send_at(sq, sq->tail)->signaled;
+		qp->held_back++;
+	}
 }
 
 /*
@@ -172,23 +180,23 @@ int post_check_state(const struct soft_qp *qp)
 }
 
 /* Requests that the peer has placed may be in the queue only because nobody has looked yet. */
-static void make_room(struct soft_qp *qp)
+static void make_room(struct soft_qp *qp, uint32_t tail)
 {
 	const struct rc_sendq *sq = &qp->rc.sq;
 
-	if (sq->tail - sq->head == sq->depth && qp->rc.service && qp->rc.service->look_for_acks)
+	if (tail - sq->head == sq->depth && qp->rc.service && qp->rc.service->look_for_acks)
 		qp->rc.service->look_for_acks(&qp->rc);
 }
 
-int post_enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr)
+int post_enqueue(struct soft_qp *qp, const struct ibv_send_wr *wr, uint32_t *tail)
 {
 	uint64_t length;
 	int error;
 
-	make_room(qp);
-	error = check_send(qp, wr, &length);
+	make_room(qp, *tail);
+	error = check_send(qp, wr, *tail, &length);
 	if (!error)
-		enqueue(qp, wr, length);
+		enqueue(qp, wr, (*tail)++, length);
 	return error;
 }
 
@@ -251,14 +259,16 @@ void post_go(struct soft_qp *qp)
 static int post_list(struct soft_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	int error = post_check_state(qp);
+	uint32_t tail = qp->rc.sq.tail;
 
 	if (error)
 		*bad = wr;
 	for (; wr && !error; wr = wr->next) {
-		error = post_enqueue(qp, wr);
+		error = post_enqueue(qp, wr, &tail);
 		if (error)
 			*bad = wr;
 	}
+	post_publish(qp, tail);
 	post_go(qp);
 	return error;
 }
@@ -266,12 +276,18 @@ static int post_list(struct soft_qp *qp, struct ibv_send_wr *wr, struct ibv_send
 int soft_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
+	bool drafts = qp->ex.wr_start != NULL;
 	int error = 0;
 
+	/* Requests that are being described have their places in the queue. */
+	if (drafts)
+		lock_take(&qp->draft.lock);
 	lock_take(&qp->rc.lock);
 	if (!wr || !leaves_at_once(qp, wr))
 		error = post_list(qp, wr, bad);
 	lock_give(&qp->rc.lock);
+	if (drafts)
+		lock_give(&qp->draft.lock);
 	return error;
 }
 
@@ -310,6 +326,8 @@ static void retire_sends(struct soft_qp *qp)
 		complete_send(qp, rc_send_at(sq, sq->head));
 		sq->head++;
 	}
+	if (qp->drain != QP_NOT_DRAINING)
+		qp_note_retired(qp);
 }
 
 void rc_send_done(struct rc_qp *rc, struct rc_send *send, enum ibv_wc_status status)

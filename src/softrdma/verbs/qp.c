@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Queue pairs: their life, their states, and their connection. */
+/* Queue pairs: their life, and their connection. Their states are in qp_state.c. */
 #include <errno.h>
 #include <limits.h>
 #include <sched.h>
@@ -16,6 +16,7 @@
 #include "../../common/uncancel.h"
 #include "flush.h"
 #include "objects.h"
+#include "qp_state.h"
 
 #define BUCKETS 1024
 
@@ -235,6 +236,7 @@ struct ibv_qp *soft_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *at
 	qp->rc.slept_for[0] = &qp->send_cq->slept_at;
 	qp->rc.slept_for[1] = &qp->recv_cq->slept_at;
 	qp->srq = attr->srq ? container_of(attr->srq, struct soft_srq, srq) : NULL;
+	qp_reset_attributes(qp);
 	qp->sent_at = UINT_MAX; /* no poll was before the first request, so it leaves at once */
 	atomic_init(&qp->refs, 1);
 	list_init(&qp->link);
@@ -277,15 +279,6 @@ static void leave_others(struct soft_qp *qp)
 	atomic_fetch_sub(&container_of(qp->qp.pd, struct soft_pd, pd)->users, 1);
 }
 
-static void tell_ended(struct soft_qp *qp, int error)
-{
-	struct qp_owner *owner = qp->owner;
-
-	qp->owner = NULL;
-	if (owner)
-		owner->ended(owner, error);
-}
-
 int soft_ibv_destroy_qp(struct ibv_qp *ibqp)
 {
 	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
@@ -298,7 +291,7 @@ int soft_ibv_destroy_qp(struct ibv_qp *ibqp)
 	qp->rc.state = IBV_QPS_RESET;
 	if (qp->rc.service)
 		qp->rc.service->close(&qp->rc);
-	tell_ended(qp, 0);
+	qp_tell_ended(qp, 0);
 	lock_give(&qp->rc.lock);
 	remove_from_table(qp);
 	flush_forget(qp);
@@ -314,145 +307,6 @@ int soft_ibv_destroy_qp(struct ibv_qp *ibqp)
 	pthread_mutex_destroy(&qp->qp.mutex);
 	pthread_cond_destroy(&qp->qp.cond);
 	free_qp(qp);
-	return 0;
-}
-
-/* ---- states ---- */
-
-static void set_state(struct soft_qp *qp, enum ibv_qp_state state)
-{
-	qp->rc.state = state;
-	qp->qp.state = state;
-}
-
-/* Everything ends: the connection, then the requests. The lock is held. */
-static void enter_error(struct soft_qp *qp)
-{
-	set_state(qp, IBV_QPS_ERR);
-	if (qp->rc.service)
-		qp->rc.service->close(&qp->rc);
-	qp_flush(qp);
-	tell_ended(qp, 0);
-}
-
-static void enter_reset(struct soft_qp *qp)
-{
-	if (qp->rc.service)
-		qp->rc.service->close(&qp->rc);
-	tell_ended(qp, 0);
-	qp->rc.sq.head = qp->rc.sq.next = qp->rc.sq.tail = qp->rc.sq.signaled = 0;
-	qp->rq.head = qp->rq.tail = 0;
-	qp->recv_busy = false;
-	qp->wants_recv = false;
-	set_state(qp, IBV_QPS_RESET);
-}
-
-/* Which steps a program may ask for. The CM takes a queue pair to RTS by itself. */
-static bool may_step(enum ibv_qp_state from, enum ibv_qp_state to)
-{
-	switch (to) {
-	case IBV_QPS_RESET:
-	case IBV_QPS_ERR:
-		return true;
-	case IBV_QPS_INIT:
-		return from == IBV_QPS_RESET || from == IBV_QPS_INIT;
-	case IBV_QPS_RTR:
-		return from == IBV_QPS_INIT || from == IBV_QPS_RTR;
-	case IBV_QPS_RTS:
-		return from == IBV_QPS_RTR || from == IBV_QPS_RTS || from == IBV_QPS_SQD;
-	case IBV_QPS_SQD:
-		return from == IBV_QPS_RTS || from == IBV_QPS_SQD;
-	default:
-		return false;
-	}
-}
-
-static int step(struct soft_qp *qp, enum ibv_qp_state to, int mask)
-{
-	if (!may_step(qp->rc.state, to))
-		return EINVAL;
-	if (to == IBV_QPS_RTR && (mask & (IBV_QP_AV | IBV_QP_DEST_QPN))) {
-		log_warn("QP 0x%x: an RC connection needs the connection manager (rdma_connect)",
-			 qp->rc.qp_num);
-		return EOPNOTSUPP;
-	}
-	if (to == IBV_QPS_ERR)
-		enter_error(qp);
-	else if (to == IBV_QPS_RESET)
-		enter_reset(qp);
-	else
-		set_state(qp, to);
-	return 0;
-}
-
-static int modify(struct soft_qp *qp, const struct ibv_qp_attr *attr, int mask)
-{
-	int error = 0;
-
-	lock_take(&qp->rc.lock);
-	if ((mask & IBV_QP_CUR_STATE) && attr->cur_qp_state != qp->rc.state)
-		error = EINVAL;
-	if (!error && (mask & IBV_QP_STATE))
-		error = step(qp, attr->qp_state, mask);
-	if (!error) {
-		if (mask & IBV_QP_ACCESS_FLAGS)
-			qp->attr.qp_access_flags = attr->qp_access_flags;
-		if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
-			qp->attr.max_rd_atomic = attr->max_rd_atomic;
-		if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
-			qp->attr.max_dest_rd_atomic = attr->max_dest_rd_atomic;
-		if (mask & IBV_QP_MIN_RNR_TIMER)
-			qp->attr.min_rnr_timer = attr->min_rnr_timer;
-	}
-	lock_give(&qp->rc.lock);
-	return error;
-}
-
-/* Frames are received from RTR on, until the error state or the beginning. */
-static int modify_raw(struct soft_qp *qp, const struct ibv_qp_attr *attr, int mask)
-{
-	int error;
-
-	raw_lock_config();
-	error = modify(qp, attr, mask);
-	if (!error && (mask & IBV_QP_STATE))
-		error = -raw_receive_from_now(&qp->rc, attr->qp_state == IBV_QPS_RTR ||
-							       attr->qp_state == IBV_QPS_RTS ||
-							       attr->qp_state == IBV_QPS_SQD);
-	raw_unlock_config();
-	return error;
-}
-
-int soft_ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
-{
-	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
-
-	UNCANCELLABLE;
-	return qp_is_raw(qp) ? modify_raw(qp, attr, mask) : modify(qp, attr, mask);
-}
-
-int soft_ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
-		      struct ibv_qp_init_attr *init)
-{
-	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
-
-	(void)mask; /* everything is at hand */
-	lock_take(&qp->rc.lock);
-	*attr = qp->attr;
-	attr->qp_state = attr->cur_qp_state = qp->rc.state;
-	attr->cap = qp->cap;
-	attr->port_num = SOFT_PORT;
-	attr->path_mtu = IBV_MTU_4096;
-	*init = (struct ibv_qp_init_attr){
-		.qp_context = ibqp->qp_context,
-		.send_cq = ibqp->send_cq,
-		.recv_cq = ibqp->recv_cq,
-		.srq = ibqp->srq,
-		.cap = qp->cap,
-		.qp_type = ibqp->qp_type,
-		.sq_sig_all = qp->sq_sig_all,
-	};
-	lock_give(&qp->rc.lock);
 	return 0;
 }
 
@@ -473,16 +327,16 @@ static int attach(struct soft_qp *qp, int fd, struct shm_link *link,
 		return -EISCONN;
 	if (!can_connect(before))
 		return -EINVAL;
-	set_state(qp, IBV_QPS_RTS);
+	qp_set_state(qp, IBV_QPS_RTS);
+	qp_note_peer(qp, fd);
 	qp->owner = owner;
 	error = rc_attach(&qp->rc, fd, link, agreed, initiator);
 	if (error) {
 		qp->owner = NULL;
-		set_state(qp, before);
+		qp_set_state(qp, before);
 		return error;
 	}
-	qp->attr.max_rd_atomic = (uint8_t)agreed->ord;
-	qp->attr.max_dest_rd_atomic = (uint8_t)agreed->ird;
+	qp_note_agreed(qp, agreed->ord, agreed->ird);
 	/* A program that moved to RTS by itself may have posted already. */
 	if (qp->rc.service && qp->rc.sq.next != qp->rc.sq.tail)
 		qp->rc.service->send(&qp->rc);
@@ -513,7 +367,7 @@ void qp_disconnect(uint32_t qp_num)
 	lock_take(&qp->rc.lock);
 	if (qp->rc.service) {
 		qp->rc.service->disconnect(&qp->rc);
-		enter_error(qp);
+		qp_enter_error(qp);
 	}
 	lock_give(&qp->rc.lock);
 	qp_put(qp);
@@ -538,36 +392,6 @@ void rc_opened(struct rc_qp *rc)
 
 	if (qp->owner)
 		qp->owner->opened(qp->owner);
-}
-
-static void raise_event(struct soft_qp *qp, enum ibv_event_type type)
-{
-	struct ibv_async_event event = {.element.qp = &qp->qp, .event_type = type};
-
-	async_raise(qp->qp.context, &event);
-}
-
-void rc_failed(struct rc_qp *rc, struct rc_send *send, enum ibv_wc_status status, int error)
-{
-	struct soft_qp *qp = to_qp(rc);
-
-	if (rc->state == IBV_QPS_ERR)
-		return;
-	set_state(qp, IBV_QPS_ERR);
-	if (send) {
-		send->state = RC_SEND_DONE;
-		send->status = (uint8_t)status;
-	}
-	/*
-	 * Predecessors of the one to blame are flushed before it completes: order is kept by the
-	 * queue.
-	 */
-	qp_flush(qp);
-	if (error && error != ECONNRESET)
-		raise_event(qp, IBV_EVENT_QP_FATAL);
-	if (qp->srq)
-		raise_event(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
-	tell_ended(qp, error);
 }
 
 static bool drive_by_system_calls(struct rc_qp *rc, unsigned looks)

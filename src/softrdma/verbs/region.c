@@ -297,6 +297,11 @@ struct rc_region *rc_region_get(struct rc_qp *qp, uint32_t key, uint64_t addr, u
 		region_table_put(region);
 		return NULL;
 	}
+	if ((qp->access & access) != access) {
+		*fault = RC_FAULT_ACCESS;
+		region_table_put(region);
+		return NULL;
+	}
 	*mem = region->grant.mem + (addr - region->grant.iova);
 	return region;
 }

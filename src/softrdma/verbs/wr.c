@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The posting interface ibv_wr_*: a request is begun by its opcode and completed by the call that
- * gives its data, or, if it has none, by whatever comes next. Between start and complete the queue
- * pair's lock is held, as verbs allow.
+ * gives its data, or, if it has none, by whatever comes next. Requests gather behind the queue, and
+ * become part of it all at once. Between start and complete no lock of the queue pair is held but
+ * the one that keeps other posters out.
  */
 #include <errno.h>
 
@@ -26,7 +27,9 @@ static void finish(struct soft_qp *qp, struct ibv_sge *sge, size_t num_sge, unsi
 	draft->wr.sg_list = sge;
 	draft->wr.num_sge = num_sge > RC_MAX_SGE ? -1 : (int)num_sge;
 	draft->wr.send_flags |= flags;
-	error = post_enqueue(qp, &draft->wr);
+	lock_take(&qp->rc.lock);
+	error = post_enqueue(qp, &draft->wr, &draft->tail);
+	lock_give(&qp->rc.lock);
 	if (error && !draft->error)
 		draft->error = error;
 }
@@ -45,11 +48,28 @@ static struct ibv_send_wr *begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode
 static void wr_start(struct ibv_qp_ex *ex)
 {
 	struct soft_qp *qp = to_soft(ex);
+	struct wr_draft *draft = &qp->draft;
 
+	lock_take(&draft->lock);
 	lock_take(&qp->rc.lock);
-	qp->draft.first = qp->rc.sq.tail;
-	qp->draft.open = false;
-	qp->draft.error = post_check_state(qp);
+	draft->first = draft->tail = qp->rc.sq.tail;
+	draft->open = false;
+	draft->error = post_check_state(qp);
+	lock_give(&qp->rc.lock);
+}
+
+/* All or nothing. A queue pair that was reset meanwhile has another queue. */
+static int publish(struct soft_qp *qp)
+{
+	struct wr_draft *draft = &qp->draft;
+
+	if (draft->error)
+		return draft->error;
+	if (draft->first != qp->rc.sq.tail || post_check_state(qp))
+		return EINVAL;
+	post_publish(qp, draft->tail);
+	post_go(qp);
+	return 0;
 }
 
 static int wr_complete(struct ibv_qp_ex *ex)
@@ -58,21 +78,16 @@ static int wr_complete(struct ibv_qp_ex *ex)
 	int error;
 
 	finish(qp, NULL, 0, 0);
-	error = qp->draft.error;
-	if (error)
-		qp->rc.sq.tail = qp->draft.first; /* all or nothing */
-	else
-		post_go(qp);
+	lock_take(&qp->rc.lock);
+	error = publish(qp);
 	lock_give(&qp->rc.lock);
+	lock_give(&qp->draft.lock);
 	return error;
 }
 
 static void wr_abort(struct ibv_qp_ex *ex)
 {
-	struct soft_qp *qp = to_soft(ex);
-
-	qp->rc.sq.tail = qp->draft.first;
-	lock_give(&qp->rc.lock);
+	lock_give(&to_soft(ex)->draft.lock);
 }
 
 /* ---- requests ---- */

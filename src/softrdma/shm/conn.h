@@ -47,7 +47,7 @@ struct shm_conn {
 	struct rc_conn rc; /* first */
 	/* Read without the lock as hints: */
 	atomic_bool unfinished;       /* more can be done at once */
-	atomic_bool awaits;           /* requests wait to be acknowledged */
+	atomic_bool awaits;           /* something was sent that is not acknowledged */
 	_Atomic uint32_t seen_placed; /* what the peer has told of them */
 	struct shm_link *link;
 	struct area_side *own, *peer;

@@ -228,8 +228,9 @@ static bool leaves_at_once(struct soft_qp *qp, const struct ibv_send_wr *wr)
 	uint64_t length;
 
 	if (wr->next || wr->opcode != IBV_WR_SEND || sq->next != sq->tail ||
-	    rc->state != IBV_QPS_RTS || !rc->service || !rc->service->send_now ||
-	    (uint32_t)wr->num_sge > qp->cap.max_send_sge || sq->tail - sq->head == sq->depth)
+	    (wr->send_flags & IBV_SEND_FENCE) || rc->state != IBV_QPS_RTS || !rc->service ||
+	    !rc->service->send_now || (uint32_t)wr->num_sge > qp->cap.max_send_sge ||
+	    sq->tail - sq->head == sq->depth)
 		return false;
 	length = rc_sge_length(wr->sg_list, (unsigned)wr->num_sge);
 	if (wr->send_flags & IBV_SEND_INLINE
@@ -461,19 +462,25 @@ static void flush_receives(struct soft_qp *qp)
 		rc_recv_done(&qp->rc, &qp->recv, &flushed);
 }
 
-void qp_flush(struct soft_qp *qp)
+/* Behind one that failed nothing succeeds, though it may have been over before. */
+static void flush_sends(struct rc_sendq *sq)
 {
-	struct rc_sendq *sq = &qp->rc.sq;
+	bool failed = false;
 
 	for (uint32_t i = sq->head; i != sq->tail; i++) {
 		struct rc_send *send = rc_send_at(sq, i);
 
-		if (send->state == RC_SEND_DONE)
-			continue;
+		if (send->state != RC_SEND_DONE || (failed && send->status == IBV_WC_SUCCESS))
+			send->status = IBV_WC_WR_FLUSH_ERR;
 		send->state = RC_SEND_DONE;
-		send->status = IBV_WC_WR_FLUSH_ERR;
+		failed |= send->status != IBV_WC_SUCCESS;
 	}
 	sq->next = sq->tail;
+}
+
+void qp_flush(struct soft_qp *qp)
+{
+	flush_sends(&qp->rc.sq);
 	retire_sends(qp);
 	flush_receives(qp);
 }

@@ -1,4 +1,4 @@
-# One line per test. Labels: unit, integration, programs, packet, vm, fuzz, lint; slow runs with ./run test --full.
+# One line per test. Labels: unit, integration, programs, packet, chaos, vm, fuzz, lint; slow runs with ./run test --full.
 # A test skips with exit status 77 and says why.
 
 # ibmsg_test(NAME LABEL label... [TIMEOUT s] COMMAND ...)

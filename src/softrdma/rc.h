@@ -190,8 +190,8 @@ struct rc_service {
 
 /*
  * Something waits to leave: flush is called soon, by a poll of its CQs, by a thread that goes to
- * sleep for events, or by the progress thread. @hurry: the thread is to come by at once if nobody
- * else does. Else it is enough that it comes by when it next looks around.
+ * sleep for events, or by the progress thread. @hurry: the thread is to come by soon. Else this was
+ * found in a callback of the DATA set, and whoever ran that sees to it.
  */
 void rc_defer(struct rc_qp *qp, bool hurry);
 

@@ -9,6 +9,12 @@
 
 struct policy progress_policy = POLICY_INITIALIZER;
 static bool (*_Atomic flush_sends)(void);
+static atomic_bool deferred; /* a callback of the DATA set has left something for a flush */
+
+void progress_note_deferred(void)
+{
+	policy_set_once(&deferred);
+}
 
 void progress_set_flush(bool (*flush)(void))
 {
@@ -32,10 +38,14 @@ void drive_flush(void)
 		call();
 }
 
+/* For whom drive_data is not followed by drive_flush: somebody must come by. */
 static void look(void)
 {
 	UNCANCELLABLE;
 	drive_data();
+	if (atomic_exchange_explicit(&deferred, false, memory_order_relaxed) &&
+	    policy_is_watching(&progress_policy))
+		progress_kick();
 }
 
 void drive_act(unsigned actions)

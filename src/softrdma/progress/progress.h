@@ -158,6 +158,8 @@ void progress_end_long(void);
 
 /* Sends are held back and their program may not come back: make sure that somebody flushes them. */
 void progress_kick(void);
+/* The same, from a callback of the DATA set: whoever runs it flushes, or kicks. */
+void progress_note_deferred(void);
 
 /* Set once by the verbs layer: @flush sends what was posted and held back. */
 void progress_set_flush(bool (*flush)(void));

@@ -103,7 +103,7 @@ static bool op_drive(struct rc_qp *qp, unsigned looks)
 		if (!any)
 			conn->transport->acknowledge(conn);
 		else if (!progress_is_poller_owned(&conn->source) || !conn->source.set_poller_owned)
-			rc_defer(qp, false);
+			rc_defer(qp, true);
 	}
 	rc_leave(conn);
 	return any;
@@ -140,7 +140,7 @@ static void op_recv_posted(struct rc_qp *qp)
 	if (conn_is_attached(conn) && rc_is_pending(conn))
 		conn->transport->send(conn);
 	if (conn_is_attached(conn) && rx->ack_due)
-		rc_defer(qp, false);
+		rc_defer(qp, true);
 	rc_leave(conn);
 }
 

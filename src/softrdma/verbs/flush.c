@@ -30,6 +30,8 @@ void rc_defer(struct rc_qp *rc, bool hurry)
 	pthread_mutex_unlock(&lock);
 	if (hurry)
 		progress_kick();
+	else
+		progress_note_deferred();
 }
 
 void flush_forget(struct soft_qp *qp)

@@ -191,6 +191,31 @@ static void test_peer_that_leaves_behind_waiting_sends_is_noticed(void **state)
 	leave_behind(8 * MIB, 1);
 }
 
+/*
+ * A peer that leaves does not wait for receives. What still waits for one is discarded, and was
+ * never reported to its sender as done.
+ */
+static void test_waiting_sends_of_a_peer_that_leaves_are_discarded(void **state)
+{
+	struct pair_options options = {0};
+	struct tally tally = {.posted = 8};
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair, &options);
+	for (unsigned i = 0; i < 8; i++)
+		side_send(&pair.client, i, 0, 100);
+	cq_expect_none(pair.server.recv_cq);
+	assert_int_equal(rdma_disconnect(pair.client.id), 0);
+	tally_drain(&tally, pair.client.send_cq);
+	assert_int_equal(tally.flushed, 8);
+	cm_expect(pair.client.channel, RDMA_CM_EVENT_DISCONNECTED);
+	cm_expect(pair.server.channel, RDMA_CM_EVENT_DISCONNECTED);
+	side_recv(&pair.server, 9, 0, 100);
+	cq_expect(pair.server.recv_cq, 9, IBV_WC_WR_FLUSH_ERR);
+	pair_close(&pair);
+}
+
 static void test_disconnect_with_sends_waiting_here_is_clean(void **state)
 {
 	static const uint32_t lengths[] = {1, 100000, 8 * MIB};
@@ -243,6 +268,7 @@ int main(void)
 		cmocka_unit_test(test_reads_pass_a_send_that_is_kept),
 		cmocka_unit_test(test_waiting_send_longer_than_the_late_receive_fails_it),
 		cmocka_unit_test(test_peer_that_leaves_behind_waiting_sends_is_noticed),
+		cmocka_unit_test(test_waiting_sends_of_a_peer_that_leaves_are_discarded),
 		cmocka_unit_test(test_disconnect_with_sends_waiting_here_is_clean),
 		cmocka_unit_test(test_sends_wait_for_shared_receives),
 	};

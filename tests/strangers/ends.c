@@ -333,6 +333,54 @@ static void test_dereg_while_a_peer_reads_ends_that_connection_alone(void **stat
 	}
 }
 
+/* ---- an end that is found by sending ---- */
+
+#define TALKS 128 /* messages after which a poller looks at the socket by itself */
+
+/* The side polls so much that nobody but its own calls touches the socket for a moment. */
+static void make_poller(struct scene *scene)
+{
+	for (unsigned i = 0; i < TALKS; i++) {
+		fpdu_send(&fpdu, &scene->stranger, 8, 0x11);
+		stranger_say_fpdu(&scene->stranger, &fpdu);
+		cq_expect(scene->side.recv_cq, i % RECVS, IBV_WC_SUCCESS);
+		side_recv(&scene->side, i % RECVS, 0, ROOM);
+	}
+}
+
+/*
+ * The stranger refuses a read, and is gone when the side sends. The side learns of the end by the
+ * error of its send; what the stranger has said is in the socket.
+ */
+static void refuse_and_reset(void)
+{
+	struct scene scene;
+
+	scene_open(&scene, &(struct scene_options){.enhanced = true, .ird = 4, .ord = 4});
+	make_poller(&scene);
+	side_post(&scene.side, &(struct request){.opcode = IBV_WR_RDMA_READ,
+						 .id = 7,
+						 .at = 32 * KIB,
+						 .len = 8,
+						 .flags = IBV_SEND_SIGNALED});
+	stranger_hear_fpdu(&scene.stranger, &fpdu);
+	fpdu_terminate(&fpdu, TERM_RDMAP_INVALID_STAG >> 8, TERM_RDMAP_INVALID_STAG & 0xff, 0);
+	stranger_say_fpdu(&scene.stranger, &fpdu);
+	stranger_reset(&scene.stranger);
+	side_send(&scene.side, 8, 32 * KIB, 8);
+	cq_expect(scene.side.send_cq, 7, IBV_WC_REM_ACCESS_ERR);
+	cq_expect(scene.side.send_cq, 8, IBV_WC_WR_FLUSH_ERR);
+	scene_expect_disconnected(&scene);
+	scene_close(&scene);
+}
+
+static void test_terminate_is_read_when_a_send_finds_the_end(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 20; i++)
+		refuse_and_reset();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -347,6 +395,7 @@ int main(void)
 		cmocka_unit_test(test_dereg_while_a_peer_writes_ends_that_connection_alone),
 		cmocka_unit_test(test_dereg_in_the_middle_of_a_segment_ends_that_connection_alone),
 		cmocka_unit_test(test_dereg_while_a_peer_reads_ends_that_connection_alone),
+		cmocka_unit_test(test_terminate_is_read_when_a_send_finds_the_end),
 	};
 
 	return cmocka_run_group_tests_name("ends", tests, house_open, house_close);

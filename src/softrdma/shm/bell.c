@@ -114,6 +114,13 @@ void bell_publish_room(struct shm_conn *conn, uint32_t cells)
 		bell_ring(conn);
 }
 
+void bell_note_awaits(struct shm_conn *conn)
+{
+	const struct rc_tx *tx = &conn->rc.tx;
+
+	atomic_store_explicit(&conn->awaits, tx->settled != tx->position, memory_order_relaxed);
+}
+
 static bool has_acks(const struct shm_conn *conn)
 {
 	return atomic_load_explicit(&conn->awaits, memory_order_relaxed) &&
@@ -141,6 +148,7 @@ void bell_arm(struct shm_conn *conn)
 	if (progress_is_poller_owned(&conn->rc.source))
 		return;
 	bell_publish_room(conn, 1);
+	bell_note_awaits(conn);
 	fall_asleep(conn);
 	if (shm_rx_is_waiting(conn) || has_acks(conn))
 		progress_again(&conn->rc.source);

@@ -153,8 +153,7 @@ static void note_rest(struct shm_conn *conn)
 
 	atomic_store_explicit(&conn->unfinished, unfinished || conn->rc.rx.ack_due,
 			      memory_order_relaxed);
-	atomic_store_explicit(&conn->awaits, conn->rc.tx.settled != conn->rc.tx.position,
-			      memory_order_relaxed);
+	bell_note_awaits(conn);
 	if (!unfinished)
 		return;
 	full_fence();

@@ -77,6 +77,8 @@ void bell_hear(struct shm_conn *conn);
 void bell_publish(struct shm_conn *conn);
 /* The same, if it waits for room or @cells were read; then it is woken. */
 void bell_publish_room(struct shm_conn *conn, uint32_t cells);
+/* Keep conn->awaits true to what is in flight. */
+void bell_note_awaits(struct shm_conn *conn);
 /* Nobody looks at the ring by itself from now on; what has come meanwhile is looked at again. */
 void bell_arm(struct shm_conn *conn);
 /* For struct progress_source. */

@@ -337,9 +337,17 @@ int soft_rdma_set_option(struct rdma_cm_id *id, int level, int name, void *value
 	return err ? fail(err) : 0;
 }
 
+/* A connection attempt that is under way may be writing the address. */
 __be16 soft_rdma_get_src_port(struct rdma_cm_id *id)
 {
-	return id ? addr_port(&id->route.addr.src_addr) : 0;
+	__be16 port;
+
+	if (!id)
+		return 0;
+	cm_lock();
+	port = addr_port(&id->route.addr.src_addr);
+	cm_unlock();
+	return port;
 }
 
 __be16 soft_rdma_get_dst_port(struct rdma_cm_id *id)

@@ -61,7 +61,7 @@ static void write_against(struct input *input)
 	while (input->left) {
 		uint8_t what = take_byte(input);
 		struct rc_frame entry = {.kind = what % 2 ? RC_WRITE : RC_SEND,
-					   .len = what * 40u % RING_MAX_PAYLOAD};
+					 .len = what * 40u % RING_MAX_PAYLOAD};
 		uint32_t before = writer.tail;
 		uint8_t *payload;
 
@@ -112,7 +112,7 @@ static void read_patched(struct input *input)
 		if (ring_peek(&reader, &entry, &payload) <= 0)
 			break;
 		CHECK(!ring_is_empty(&reader));
-		CHECK(entry.kind > RING_PAD && entry.kind < RC_KINDS);
+		CHECK(entry.kind > RC_NONE && entry.kind < RC_KINDS);
 		CHECK(payload >= cells);
 		CHECK(payload + entry.len <= cells + RING_BYTES);
 		ring_pop(&reader);

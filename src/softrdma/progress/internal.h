@@ -41,8 +41,8 @@ bool timers_next(uint64_t *deadline);
 void work_run(void);
 
 /*
- * For fork.c: each file freezes and thaws its locks around a fork; in the child its state is dropped
- * while they are frozen.
+ * For fork.c: each file freezes and thaws its locks around a fork; in the child its state is
+ * dropped while they are frozen.
  */
 void thread_freeze(void);
 void thread_thaw(void);

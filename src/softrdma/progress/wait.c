@@ -46,7 +46,7 @@ int progress_wait(int fd, const atomic_uint *events)
 		if (error || !fds[1].revents)
 			continue;
 		drive_data();
-		/* Whoever has its event sends what is due with its next call, or the thread does. */
+		/* Its next call sends what is due, or the progress thread does. */
 		if (!atomic_load(events))
 			drive_flush();
 	}

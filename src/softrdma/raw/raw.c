@@ -194,8 +194,8 @@ static void op_recv_posted(struct rc_qp *qp)
 }
 
 /*
- * There is no peer to tell, and the service stays until raw_detach: whoever changed the state closes
- * the back end.
+ * There is no peer to tell, and the service stays until raw_detach: whoever changed the state
+ * closes the back end.
  */
 static void op_close(struct rc_qp *qp)
 {

@@ -28,7 +28,7 @@ struct area_side {
 	uint8_t apart[120];
 	_Atomic uint32_t asleep;     /* "ring when there is something"; cleared by who rings */
 	_Atomic uint32_t wants_room; /* it found the ring that it writes full */
-	_Atomic uint32_t domain;     /* its queue pair's protection domain; 0: not to be copied from or to */
+	_Atomic uint32_t domain;     /* of its queue pair; 0: it may not be copied from or to */
 	_Atomic uint32_t may_copy;   /* it can read the peer's memory */
 	uint8_t apart_too[112];
 	struct area_hold hold; /* emptied by the peer */

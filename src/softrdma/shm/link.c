@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -148,6 +149,29 @@ static const char *check_peer(int fd, pid_t *pid)
 	return NULL;
 }
 
+static bool is_in_our_namespace(pid_t pid, const char *kind)
+{
+	struct stat own, theirs;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/ns/%s", kind);
+	if (stat(path, &own))
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d/ns/%s", (int)pid, kind);
+	return !stat(path, &theirs) && own.st_dev == theirs.st_dev && own.st_ino == theirs.st_ino;
+}
+
+/*
+ * May the peer send us signals? The owner of memory can make a copy of it wait for ever, by
+ * userfaultfd or FUSE, and the thread that copies cannot be got out of the kernel. A peer that can
+ * stop this process anyway gains nothing by that. Any other, such as one in a container, could hold
+ * up all connections, so nothing is copied from or to its memory.
+ */
+static bool may_signal_us(pid_t pid)
+{
+	return is_in_our_namespace(pid, "pid") && is_in_our_namespace(pid, "user");
+}
+
 /* Does the kernel let us reach the peer's memory? It is the peer's if the word is there. */
 static bool probe(pid_t pid, const struct hello *hello)
 {
@@ -156,7 +180,7 @@ static bool probe(pid_t pid, const struct hello *hello)
 	struct iovec remote = {.iov_base = (void *)(uintptr_t)hello->probe_at,
 			       .iov_len = sizeof(value)};
 
-	return meeting.mode == SETTINGS_SHM_ON &&
+	return meeting.mode == SETTINGS_SHM_ON && may_signal_us(pid) &&
 	       process_vm_readv(pid, &local, 1, &remote, 1, 0) == sizeof(value) &&
 	       value == hello->probe_value;
 }

@@ -22,25 +22,62 @@ static void begin(struct stranger *stranger, int fd)
 	assert_int_equal(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)), 0);
 }
 
+static socklen_t address_len(const struct sockaddr_storage *addr)
+{
+	return addr->ss_family == AF_INET ? sizeof(struct sockaddr_in)
+					  : sizeof(struct sockaddr_in6);
+}
+
+void stranger_open(struct stranger *stranger, int family)
+{
+	begin(stranger, socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+}
+
+void stranger_reach(struct stranger *stranger, const struct sockaddr_storage *to)
+{
+	struct pollfd done = {.fd = stranger->fd, .events = POLLOUT};
+
+	if (!connect(stranger->fd, (const struct sockaddr *)to, address_len(to)))
+		return;
+	/* A signal interrupts the wait, not the connection. */
+	assert_int_equal(errno, EINTR);
+	while (poll(&done, 1, WAIT_MS) < 0)
+		assert_int_equal(errno, EINTR);
+	assert_int_equal(done.revents, POLLOUT);
+}
+
 void stranger_connect(struct stranger *stranger, uint16_t port)
 {
-	struct sockaddr_in to = {
+	const struct sockaddr_in to = {
 		.sin_family = AF_INET, .sin_port = port, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_storage any_family = {0};
 
-	begin(stranger, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-	assert_int_equal(connect(stranger->fd, (struct sockaddr *)&to, sizeof(to)), 0);
+	memcpy(&any_family, &to, sizeof(to));
+	stranger_open(stranger, AF_INET);
+	stranger_reach(stranger, &any_family);
+}
+
+int stranger_listen_at(struct sockaddr_storage *at)
+{
+	int fd = socket(at->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	socklen_t len = sizeof(*at);
+
+	assert_true(fd >= 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)at, address_len(at)), 0);
+	assert_int_equal(listen(fd, 8), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)at, &len), 0);
+	return fd;
 }
 
 int stranger_listen(uint16_t *port)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t len = sizeof(at);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_storage any_family = {0};
+	int fd;
 
-	assert_true(fd >= 0);
-	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
-	assert_int_equal(listen(fd, 8), 0);
-	assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+	memcpy(&any_family, &at, sizeof(at));
+	fd = stranger_listen_at(&any_family);
+	memcpy(&at, &any_family, sizeof(at));
 	*port = at.sin_port;
 	return fd;
 }

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include "../../src/common/bytes.h"
 #include "wire/ddp.h"
@@ -25,8 +26,13 @@ struct stranger {
 /* ---- the stream ---- */
 
 void stranger_connect(struct stranger *stranger, uint16_t port); /* network order */
+/* The same in two steps, for an address of either family. */
+void stranger_open(struct stranger *stranger, int family);
+void stranger_reach(struct stranger *stranger, const struct sockaddr_storage *to);
 /* A listener's socket for one who waits to be connected to; its port in network order. */
 int stranger_listen(uint16_t *port);
+/* The same at an address of either family, in which the port that was chosen is stored. */
+int stranger_listen_at(struct sockaddr_storage *at);
 void stranger_accept(struct stranger *stranger, int listener);
 void stranger_close(struct stranger *stranger);
 /* The other side sees a reset. */

@@ -323,30 +323,14 @@ void scene_expect_alive(struct scene *scene)
 	stranger_expect_send(&scene->stranger, 40, 0x66);
 }
 
-/* The side's end of the stranger's connection, among this process's descriptors. */
-static int other_end(const struct stranger *stranger)
-{
-	struct sockaddr_in mine = {0}, theirs = {0};
-	socklen_t len = sizeof(mine);
-
-	assert_int_equal(getsockname(stranger->fd, (struct sockaddr *)&mine, &len), 0);
-	for (int fd = 0; fd < 4096; fd++) {
-		len = sizeof(theirs);
-		if (!getpeername(fd, (struct sockaddr *)&theirs, &len) &&
-		    theirs.sin_family == AF_INET && theirs.sin_port == mine.sin_port)
-			return fd;
-	}
-	fail_msg("the side has no socket");
-	return -1;
-}
-
 int scene_send_queue(const struct scene *scene)
 {
 	int bytes = 0;
 	socklen_t len = sizeof(bytes);
 
-	assert_int_equal(
-		getsockopt(other_end(&scene->stranger), SOL_SOCKET, SO_SNDBUF, &bytes, &len), 0);
+	assert_int_equal(getsockopt(stranger_other_end(&scene->stranger), SOL_SOCKET, SO_SNDBUF,
+				    &bytes, &len),
+			 0);
 	return bytes;
 }
 
@@ -356,8 +340,8 @@ void scene_shrink_buffers(struct scene *scene)
 
 	assert_int_equal(
 		setsockopt(scene->stranger.fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)), 0);
-	assert_int_equal(setsockopt(other_end(&scene->stranger), SOL_SOCKET, SO_SNDBUF, &small,
-				    sizeof(small)),
+	assert_int_equal(setsockopt(stranger_other_end(&scene->stranger), SOL_SOCKET, SO_SNDBUF,
+				    &small, sizeof(small)),
 			 0);
 }
 

@@ -89,6 +89,27 @@ void stranger_accept(struct stranger *stranger, int listener)
 	begin(stranger, accept4(listener, NULL, NULL, SOCK_CLOEXEC));
 }
 
+/* The port of one end of @fd; @get is getsockname or getpeername. 0: it has none. */
+static uint16_t port_of(int fd, int (*get)(int fd, struct sockaddr *addr, socklen_t *len))
+{
+	struct sockaddr_in at = {0};
+	socklen_t len = sizeof(at);
+
+	return !get(fd, (struct sockaddr *)&at, &len) && at.sin_family == AF_INET ? at.sin_port : 0;
+}
+
+int stranger_other_end(const struct stranger *stranger)
+{
+	uint16_t own = port_of(stranger->fd, getsockname);
+	uint16_t other = port_of(stranger->fd, getpeername);
+
+	for (int fd = 0; fd < 4096; fd++)
+		if (port_of(fd, getpeername) == own && port_of(fd, getsockname) == other)
+			return fd;
+	fail_msg("nobody has the other end of the stranger's connection");
+	return -1;
+}
+
 void stranger_close(struct stranger *stranger)
 {
 	if (stranger->fd >= 0)

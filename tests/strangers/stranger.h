@@ -34,6 +34,8 @@ int stranger_listen(uint16_t *port);
 /* The same at an address of either family, in which the port that was chosen is stored. */
 int stranger_listen_at(struct sockaddr_storage *at);
 void stranger_accept(struct stranger *stranger, int listener);
+/* The descriptor of the other end, which this process has too. */
+int stranger_other_end(const struct stranger *stranger);
 void stranger_close(struct stranger *stranger);
 /* The other side sees a reset. */
 void stranger_reset(struct stranger *stranger);

@@ -78,7 +78,7 @@ bool fd_is_readable(int fd, int ms)
 	do {
 		count = poll(&one, 1, ms < SLICE_MS ? ms : SLICE_MS);
 		ms -= SLICE_MS;
-	} while (!count && ms > 0);
+	} while ((!count || (count < 0 && errno == EINTR)) && ms > 0);
 	return count == 1;
 }
 

@@ -88,7 +88,7 @@ ssize_t unix_hear(int fd, void *bytes, size_t len, int *fds, unsigned *num_fds)
 	return got;
 }
 
-void unix_say(int fd, const void *bytes, size_t len, const int *fds, unsigned num_fds)
+bool unix_try(int fd, const void *bytes, size_t len, const int *fds, unsigned num_fds)
 {
 	struct iovec iov = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = len};
 	union fd_message control = {.header = {.cmsg_level = SOL_SOCKET,
@@ -101,7 +101,12 @@ void unix_say(int fd, const void *bytes, size_t len, const int *fds, unsigned nu
 		message.msg_control = &control;
 		message.msg_controllen = CMSG_SPACE(num_fds * sizeof(int));
 	}
-	assert_int_equal(sendmsg(fd, &message, MSG_NOSIGNAL), (ssize_t)len);
+	return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)len;
+}
+
+void unix_say(int fd, const void *bytes, size_t len, const int *fds, unsigned num_fds)
+{
+	assert_true(unix_try(fd, bytes, len, fds, num_fds));
 }
 
 /* ---- coming and going ---- */

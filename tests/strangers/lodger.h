@@ -25,6 +25,8 @@ int unix_listen(int tcp_fd);
 int unix_connect(int tcp_fd);
 /* Descriptors that came with @len bytes. */
 ssize_t unix_hear(int fd, void *bytes, size_t len, int *fds, unsigned *num_fds);
+/* False: the socket took less. */
+bool unix_try(int fd, const void *bytes, size_t len, const int *fds, unsigned num_fds);
 void unix_say(int fd, const void *bytes, size_t len, const int *fds, unsigned num_fds);
 
 /* The side has been met, and has said its hello; the lodger has not. */

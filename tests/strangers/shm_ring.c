@@ -170,6 +170,30 @@ static void test_reference_in_the_middle_of_a_send_is_refused(void **state)
 	lodger_close(&lodger);
 }
 
+/* No receive is there yet, so that both would wait for one. */
+static void refuse_inside_send_that_waits(struct rc_frame entry)
+{
+	static const struct scene_options none = {.no_recv = 1};
+	const struct ibv_sge where = {.addr = (uintptr_t)&entry, .length = 8};
+	struct rc_frame piece = {.kind = RC_SEND, .len = 8};
+	struct lodger lodger;
+
+	lodger_meet(&lodger, &none);
+	lodger_say_hello(&lodger);
+	lodger_put(&lodger, &piece, 0x31);
+	lodger_put_bytes(&lodger, &entry, &where);
+	lodger_expect_terminate(&lodger, TERM_RDMAP_STREAM);
+	lodger_close(&lodger);
+}
+
+static void test_other_message_inside_a_send_that_waits_is_refused(void **state)
+{
+	(void)state;
+	refuse_inside_send_that_waits((struct rc_frame){.kind = RC_WRITE_IMM, .arg = 8});
+	refuse_inside_send_that_waits((struct rc_frame){
+		.kind = RC_SEND_FETCH, .flags = RC_LAST, .len = sizeof(struct ibv_sge), .arg = 8});
+}
+
 /* ---- memory ---- */
 
 static void refuse_access(struct rc_frame entry, const struct scene_options *options,
@@ -430,6 +454,7 @@ int main(void)
 		cmocka_unit_test(test_send_longer_than_its_receive_fails_it),
 		cmocka_unit_test(test_reference_that_is_wrong_is_refused),
 		cmocka_unit_test(test_reference_in_the_middle_of_a_send_is_refused),
+		cmocka_unit_test(test_other_message_inside_a_send_that_waits_is_refused),
 		cmocka_unit_test(test_write_outside_what_is_offered_is_refused),
 		cmocka_unit_test(test_read_outside_what_is_offered_is_refused),
 		cmocka_unit_test(test_atomic_outside_what_is_offered_is_refused),

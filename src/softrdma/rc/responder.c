@@ -114,12 +114,19 @@ static bool is_message_whole(const struct rc_frame *frame)
 	return frame->kind != RC_SEND || (frame->flags & RC_LAST);
 }
 
+/* Has a Send begun of which more is to come, in a receive or among those that wait for one? */
+static bool is_send_open(const struct rc_conn *conn)
+{
+	return list_is_empty(&conn->rx.held) ? conn->rx.recv != NULL
+					     : !is_message_whole(&rc_last_held(conn)->frame);
+}
+
 static enum rc_outcome begin_message(struct rc_conn *conn, const struct rc_frame *frame)
 {
 	struct rc_rx *rx = &conn->rx;
 
 	/* Only pieces of one Send may follow its first. */
-	if (rx->recv && frame->kind != RC_SEND)
+	if (frame->kind != RC_SEND && is_send_open(conn))
 		return fail(conn, TERM_RDMAP_STREAM);
 	if (!list_is_empty(&rx->held) || !take_receive(conn))
 		return hold(conn, frame);

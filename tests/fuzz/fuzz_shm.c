@@ -25,6 +25,7 @@ struct play {
 	struct input input;
 	uint8_t *last;   /* the entry that was put last */
 	unsigned pauses; /* so many were made */
+	bool lied;       /* about how far the lodger has read: the side may overwrite it */
 };
 
 static uint8_t payload[RING_MAX_PAYLOAD];
@@ -81,7 +82,7 @@ static uint64_t choose_address(struct play *play)
 	case 2:
 		return region + 8u * take_byte(&play->input);
 	case 3:
-		return region + REGION - byte;
+		return region + REGION - (byte >> 3);
 	case 4:
 		return region - 1;
 	case 5:
@@ -302,6 +303,8 @@ static void take_entries(struct play *play)
 	for (unsigned i = 0; i <= (how & 63u); i++) {
 		if (ring_peek(in, &entry, &bytes) <= 0)
 			break;
+		if (!play->lied && (entry.kind == RC_SEND || entry.kind == RC_WRITE))
+			CHECK(guest_is_source(bytes, entry.len));
 		ring_pop(in);
 		if (!(how & 0x40))
 			answer(play, &entry);
@@ -321,6 +324,7 @@ static void scribble(struct play *play)
 	uint8_t *part = (uint8_t *)(where & 1 ? play->guest.own : play->guest.peer);
 	uint8_t *cell = cell_of(play, play->guest.lodger.out.tail - (where >> 1 & 15u));
 
+	play->lied = true;
 	if (where & 0x80)
 		memcpy(part + (size_t)at % (offsetof(struct area_side, hold) / 4) * 4, &value,
 		       sizeof(value));
@@ -335,6 +339,7 @@ static void move_position(struct play *play)
 		how & 1 ? &play->guest.own->consumed : &play->guest.own->placed;
 	uint8_t by = take_byte(&play->input);
 
+	play->lied = true;
 	switch (how >> 1 & 3) {
 	case 0:
 		atomic_store(position, play->guest.lodger.in.head);
@@ -497,11 +502,15 @@ static void post_request(struct play *play)
 	make_pieces(play, at, len, (unsigned)wr.num_sge, pieces);
 	if (what & 0x80 && len <= 64 && !is_atomic && wr.opcode != IBV_WR_RDMA_READ)
 		wr.send_flags |= IBV_SEND_INLINE;
-	slot->writable = is_atomic || wr.opcode == IBV_WR_RDMA_READ ? len : 0;
+	slot->reads = is_atomic || wr.opcode == IBV_WR_RDMA_READ;
+	if (slot->reads)
+		slot->writable = len;
+	else
+		guest_fill(slot, at, len);
 	slot->use = SLOT_REQUEST;
 	slot->must_complete = wr.send_flags & IBV_SEND_SIGNALED;
 	if (ibv_post_send(play->guest.lodger.scene.side.qp, &wr, &bad))
-		*slot = (struct slot){0};
+		*slot = (struct slot){.filled = slot->filled};
 }
 
 static void post_receive(struct play *play)
@@ -670,7 +679,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	setenv("SOFTRDMA_LOG", "error", 1);
 	setenv("SOFTRDMA_RECV_TIMEOUT", "2000", 1);
 	setenv("CMOCKA_TEST_ABORT", "1", 1); /* what the strangers assert */
-	memset(payload, 0x42, sizeof(payload));
+	memset(payload, ANSWER, sizeof(payload));
 	guest_prepare();
 	return 0;
 }

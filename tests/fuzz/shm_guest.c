@@ -17,7 +17,8 @@ static struct {
 	void *table;
 	int table_fd, null_fd;
 	uint8_t *memory; /* the lodger's: a guard, GUEST_MEMORY, a guard */
-	uint8_t *fresh;  /* bytes that are all FRESH, to compare with */
+	uint8_t *fresh;  /* bytes that are all FRESH, to compare with, */
+	uint8_t *source; /* and all SOURCE */
 	unsigned inputs;
 	unsigned descriptors;
 } common;
@@ -33,9 +34,12 @@ void guest_prepare(void)
 	common.null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	common.memory = malloc(GUARD + GUEST_MEMORY + GUARD);
 	common.fresh = malloc(SLOT_BYTES);
-	CHECK(common.table_fd >= 0 && common.null_fd >= 0 && common.memory && common.fresh);
+	common.source = malloc(SLOT_BYTES);
+	CHECK(common.table_fd >= 0 && common.null_fd >= 0);
+	CHECK(common.memory && common.fresh && common.source);
 	memset(common.memory, FRESH, GUARD + GUEST_MEMORY + GUARD);
 	memset(common.fresh, FRESH, SLOT_BYTES);
+	memset(common.source, SOURCE, SLOT_BYTES);
 	house_open_quietly();
 	house_check_newcomer();
 	common.descriptors = count_descriptors();
@@ -235,6 +239,7 @@ void guest_open(struct guest *guest, const struct guest_options *options)
 	guest->options = *options;
 	guest->listener = -1;
 	guest->table = common.table;
+	memset(guest_memory(), OFFERED, GUEST_MEMORY);
 	scene = scene_options_of(guest);
 	if (options->side_connects)
 		receive_side(guest, &scene);
@@ -256,14 +261,27 @@ struct slot *guest_slot(struct guest *guest, uint64_t *id, uint8_t **at)
 	return &guest->slots[guest->used++];
 }
 
+void guest_fill(struct slot *slot, uint8_t *at, uint32_t len)
+{
+	memset(at, SOURCE, len);
+	slot->filled = len;
+}
+
+bool guest_is_source(const uint8_t *at, size_t len)
+{
+	return len <= SLOT_BYTES && !memcmp(at, common.source, len);
+}
+
 static void check_slots(const struct guest *guest)
 {
 	const uint8_t *at = guest->lodger.scene.side.buf;
 
 	for (unsigned i = 0; i < SLOTS; i++, at += SLOT_BYTES) {
-		uint32_t writable = guest->slots[i].writable;
+		const struct slot *slot = &guest->slots[i];
+		uint32_t used = slot->filled + slot->writable;
 
-		CHECK(is_fresh(at + writable, SLOT_BYTES - writable));
+		CHECK(guest_is_source(at, slot->filled));
+		CHECK(is_fresh(at + used, SLOT_BYTES - used));
 	}
 }
 
@@ -305,15 +323,8 @@ void guest_register(struct guest *guest)
 
 /* ---- completions ---- */
 
-static void note_completion(struct guest *guest, const struct ibv_wc *wc)
+static void check_receive(struct slot *slot, const struct ibv_wc *wc)
 {
-	struct slot *slot = &guest->slots[wc->wr_id];
-
-	CHECK(wc->wr_id < guest->used);
-	CHECK(slot->use != SLOT_FREE && !slot->done);
-	slot->done = true;
-	if (wc->status != IBV_WC_SUCCESS || slot->use != SLOT_RECV)
-		return;
 	CHECK(wc->opcode & IBV_WC_RECV);
 	/* The length of a Write with immediate data is that of the Write, which lies elsewhere. */
 	if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
@@ -322,6 +333,31 @@ static void note_completion(struct guest *guest, const struct ibv_wc *wc)
 	}
 	CHECK(wc->byte_len <= slot->writable);
 	slot->writable = wc->byte_len;
+}
+
+/* A few bytes may be anything: the lodger changes what it has put. */
+static void check_read(const struct guest *guest, const struct slot *slot)
+{
+	const uint8_t *at =
+		guest->lodger.scene.side.buf + (size_t)(slot - guest->slots) * SLOT_BYTES;
+
+	if (slot->writable >= 64)
+		CHECK(!is_fresh(at, slot->writable));
+}
+
+static void note_completion(struct guest *guest, const struct ibv_wc *wc)
+{
+	struct slot *slot = &guest->slots[wc->wr_id];
+
+	CHECK(wc->wr_id < guest->used);
+	CHECK(slot->use != SLOT_FREE && !slot->done);
+	slot->done = true;
+	if (wc->status != IBV_WC_SUCCESS)
+		return;
+	if (slot->use == SLOT_RECV)
+		check_receive(slot, wc);
+	else if (slot->reads)
+		check_read(guest, slot);
 }
 
 void guest_poll(struct guest *guest, unsigned times)

@@ -5,6 +5,7 @@
  * lodger does:
  *
  * - every request and every receive completes once, or is flushed when the connection ends;
+ * - a read that succeeds has brought something, and what the side sends is what it posted;
  * - memory that the lodger was not offered keeps its bytes, and so does memory whose key it had;
  * - the end is told once, and comes in time;
  * - another connection of the process goes on, and new ones can be made.
@@ -19,13 +20,18 @@
 #define SLOT_BYTES (20u * KIB) /* longer than the shortest Send that is fetched */
 #define SLOTS      40u
 #define MAX_PIECES 3u
+#define SOURCE     0x33 /* what the side sends */
+#define ANSWER     0x42 /* what the lodger sends, */
+#define OFFERED    0x24 /* and what is in its memory */
 
 /* The memory of one request or receive of the side's, which is used once. */
 struct slot {
 	enum { SLOT_FREE, SLOT_REQUEST, SLOT_RECV } use;
 	bool must_complete;
 	bool done;
-	uint32_t writable; /* bytes that its request may change */
+	bool reads;
+	uint32_t writable; /* bytes that its request may change, */
+	uint32_t filled;   /* or that it sends: they are all SOURCE */
 };
 
 /* How the two meet, and what they have. */
@@ -75,6 +81,8 @@ uint8_t *guest_memory(void);
 
 /* A slot that nothing has used; NULL: there is none. Its number is the wr_id. */
 struct slot *guest_slot(struct guest *guest, uint64_t *id, uint8_t **at);
+void guest_fill(struct slot *slot, uint8_t *at, uint32_t len);
+bool guest_is_source(const uint8_t *at, size_t len);
 /* Look for completions, @times, in both CQs. */
 void guest_poll(struct guest *guest, unsigned times);
 void guest_deregister(struct guest *guest);

@@ -675,7 +675,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	(void)argc;
 	(void)argv;
 	setenv("SOFTRDMA", "on", 1);
-	setenv("SOFTRDMA_SHM", "on", 1);
+	setenv("SOFTRDMA_SHM", "on", 0); /* or ring */
 	setenv("SOFTRDMA_LOG", "error", 1);
 	setenv("SOFTRDMA_RECV_TIMEOUT", "2000", 1);
 	setenv("CMOCKA_TEST_ABORT", "1", 1); /* what the strangers assert */

@@ -14,8 +14,8 @@
 
 #include "shm_guest.h"
 
-#define STEPS     64u
-#define PAUSES    6u       /* in one input: all else takes no time to speak of */
+#define STEPS     64u      /* of one input */
+#define PAUSES    6u       /* of one input: nothing else waits */
 #define THREAD_NS 1000000u /* in which the progress thread usually has done what it can */
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -662,7 +662,7 @@ static void run(struct play *play)
 		uint8_t byte = take_byte(&play->input);
 
 		steps[byte % 32 % ARRAY_SIZE(steps)](play);
-		/* In most programs both come back after each step. */
+		/* After any step the lodger may ring, and the side may poll. */
 		if (byte & 0x40)
 			ring_bell(play);
 		if (byte & 0x80)

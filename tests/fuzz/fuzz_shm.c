@@ -3,7 +3,7 @@
  * A live queue pair in shared memory, and a rude process at the other end of it. The input says how
  * they meet, and then what either does, step by step: the lodger writes entries, positions, words
  * and its table, rings, says last words, hangs up; the side posts, polls, sleeps, deregisters,
- * disconnects. shm_guest.h has what must hold.
+ * disconnects. shm/guest.h has what must hold.
  *
  * The lodger never says that it copies from a region that the side deregisters: the side would
  * rightly wait for a second. tests/strangers/shm_ring.c has that.
@@ -12,7 +12,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "shm_guest.h"
+#include "shm/guest.h"
 
 #define STEPS     64u      /* of one input */
 #define PAUSES    6u       /* of one input: nothing else waits */

@@ -13,7 +13,7 @@
 #ifndef FUZZ_SHM_GUEST_H
 #define FUZZ_SHM_GUEST_H
 
-#include "fuzz.h"
+#include "../fuzz.h"
 #include "lodger.h"
 #include "shm/regions.h"
 

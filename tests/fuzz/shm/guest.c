@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "shm_guest.h"
+#include "guest.h"
 
 #include <fcntl.h>
 #include <sched.h>

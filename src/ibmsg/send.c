@@ -359,13 +359,20 @@ static void send_offer(struct conn *conn, struct batch *batch, ibmsg_buffer *msg
 /* To an original: the bare bytes, one message at a time. */
 static void send_bare(struct conn *conn, struct batch *batch, ibmsg_buffer *msg)
 {
+	struct block *block = buffer_private(msg)->block;
+
 	if (msg->size > IBMSG_MAX_MSGSIZE) {
 		finish(conn, msg, IBMSG_MESSAGE_TOO_LARGE);
 		return;
 	}
+	/* One that was made shorter afterwards is in a large block, which is not registered yet. */
+	if (!block->slot && block_register(block, block->room, 0)) {
+		finish(conn, msg, IBMSG_MEMORY_REGISTRATION_FAILED);
+		return;
+	}
 	list_del(&buffer_private(msg)->link);
 	list_add_tail(&conn->in_flight, &buffer_private(msg)->link);
-	add_to_batch(conn, batch, WR_DATA, buffer_private(msg)->block, msg->data, msg->size);
+	add_to_batch(conn, batch, WR_DATA, block, msg->data, msg->size);
 }
 
 static void send_next(struct conn *conn, struct batch *batch)
@@ -464,6 +471,14 @@ int send_post(struct conn *conn, ibmsg_buffer *msg)
 /* ---- completions, from the device ---- */
 
 /* Requests complete in order. */
+static void data_completed(struct conn *conn)
+{
+	ibmsg_buffer *msg = buffer_of(conn->in_flight.next);
+
+	block_deregister(buffer_private(msg)->block);
+	finish(conn, msg, IBMSG_OK);
+}
+
 static void many_completed(struct conn *conn)
 {
 	struct block *carrier = list_first(&conn->carriers, struct block, link);
@@ -478,7 +493,7 @@ void send_completed(struct conn *conn, enum wr_kind kind)
 	switch (kind) {
 	case WR_DATA:
 		conn->sends--;
-		finish(conn, buffer_of(conn->in_flight.next), IBMSG_OK);
+		data_completed(conn);
 		break;
 	case WR_MANY:
 		conn->sends--;

@@ -315,6 +315,27 @@ static void test_message_too_large_for_an_original_fails_and_the_connection_live
 	hub_free(hub);
 }
 
+/* Less than was allocated may be sent, also of what was allocated for a long message. */
+static void test_shortened_message_reaches_an_original(void **state)
+{
+	static const size_t sizes[] = {10, 0, IBMSG_MAX_MSGSIZE};
+	struct hub *hub = hub_new_listening();
+	pid_t pid = peer_start("client_answering", hub->port);
+	struct end *end = await_greeting(hub);
+
+	(void)state;
+	for (unsigned i = 0; i < ARRAY_SIZE(sizes); i++) {
+		struct parcel *parcel = end_alloc(end, 300 * KIB);
+
+		parcel->msg.size = parcel->size = sizes[i];
+		parcel->sum = checksum(parcel->msg.data, sizes[i]);
+		end_post_parcel(end, parcel);
+		await_answers(end, i + 1);
+	}
+	disconnect_from_original(end, pid);
+	hub_free(hub);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -324,6 +345,7 @@ int main(int argc, char **argv)
 		hub_test(test_original_client_sends_one_message_and_disconnects),
 		hub_test(test_original_client_sends_many_messages),
 		hub_test(test_message_too_large_for_an_original_fails_and_the_connection_lives),
+		hub_test(test_shortened_message_reaches_an_original),
 	};
 
 	peer_main(argc, argv, roles, ARRAY_SIZE(roles));

@@ -397,6 +397,11 @@ void recv_arrived(struct conn *conn, struct block *block, size_t len)
 {
 	conn->heard = true;
 	list_del(&block->link);
+	if (conn->doom == IBMSG_PROTOCOL_ERROR) {
+		/* What the peer said was not taken: to deliver what follows would leave a gap. */
+		block_put(block);
+		return;
+	}
 	if (conn->state == CONN_CONNECTING) {
 		/* It is established with the CM's event, which also says who the peer is. */
 		block->msg.size = len;

@@ -18,12 +18,16 @@
 #include "fuzz.h"
 #include "rude.h"
 
-#define SLAB_BYTES  (16 * (4096 + 64)) /* libibmsg registers short messages' memory so */
-#define MAX_KEPT    64
-#define AWAIT_MS    4000 /* what must happen does so within this, on a busy machine too */
-#define SETTLE_MOST 10   /* looks for an acknowledgement; a message may have no receive */
-#define MAX_OPS     64
-#define OWN_SEED    0x10000u /* of the application's messages, plus their index */
+#define SLAB_BYTES   (16 * (4096 + 64)) /* libibmsg registers short messages' memory so */
+#define MAX_KEPT     64
+#define MAX_HONEST   128
+#define AWAIT_MS     4000 /* what must happen does so within this, on a busy machine too */
+#define SETTLE_MOST  10   /* looks for an acknowledgement; a message may have no receive */
+#define MAX_OPS      64
+/* libibmsg's own defaults are more than the fuzzer may take. */
+#define MOST_MEMORY  (64u << 20)
+#define MOST_MESSAGE (16u << 20)
+#define OWN_SEED     0x10000u /* of the application's messages, plus their index */
 
 /* ---- time ---- */
 
@@ -117,9 +121,10 @@ static struct {
 	unsigned delivered, completed; /* of the guest */
 	unsigned reposts;
 	ibmsg_buffer msgs[MAX_POSTS];
-	/* The honest connection: messages have a size and bytes that follow from their number. */
+	/* The honest connection. The bytes of its messages follow from their number. */
 	unsigned honest_open, honest_closed;
 	unsigned posted[2], sent[2], received[2];
+	size_t sizes[2][MAX_HONEST];
 } app;
 
 static struct rude rude;
@@ -141,7 +146,7 @@ static void pump(void)
 	do {                                                                                       \
 		uint64_t limit_ = real_now() + AWAIT_MS * 1000000ull;                              \
 		while (!(condition)) {                                                             \
-			CHECK(real_now() < limit_ && #condition);                                  \
+			CHECK(real_now() < limit_ || (condition));                                 \
 			step(1);                                                                   \
 		}                                                                                  \
 	} while (0)
@@ -293,21 +298,15 @@ static void guest_was_sent(ibmsg_buffer *msg)
 
 /* ---- the honest connection ---- */
 
-static size_t honest_size(unsigned number)
-{
-	static const size_t sizes[] = {64, 4096, 9000, 0, 200};
-
-	return sizes[number % (sizeof(sizes) / sizeof(*sizes))];
-}
-
-static void honest_post(unsigned from)
+static void honest_post(unsigned from, size_t size)
 {
 	unsigned number = app.posted[from]++;
 	ibmsg_buffer *msg = malloc(sizeof(*msg));
 
-	CHECK(msg);
-	CHECK(ibmsg_alloc_msg(msg, &app.honest[from], honest_size(number)) == IBMSG_OK);
-	pattern_put(msg->data, number, 0, msg->size);
+	CHECK(msg && number < MAX_HONEST);
+	app.sizes[from][number] = size;
+	CHECK(ibmsg_alloc_msg(msg, &app.honest[from], size) == IBMSG_OK);
+	pattern_put(msg->data, number, 0, size);
 	CHECK(ibmsg_post_send(&app.honest[from], msg) == IBMSG_OK);
 }
 
@@ -323,7 +322,8 @@ static void honest_gave(unsigned to, ibmsg_buffer *msg)
 {
 	unsigned number = app.received[to]++;
 
-	CHECK(msg->size == honest_size(number) && pattern_is(msg->data, number, 0, msg->size));
+	CHECK(number < app.posted[!to] && msg->size == app.sizes[!to][number]);
+	CHECK(pattern_is(msg->data, number, 0, msg->size));
 	CHECK(ibmsg_free_msg(msg) == IBMSG_OK);
 }
 
@@ -335,9 +335,10 @@ static bool honest_is_quiet(void)
 
 static void honest_exchange(void)
 {
-	for (unsigned i = 0; i < 3; i++)
-		honest_post(0);
-	honest_post(1);
+	honest_post(0, 64);
+	honest_post(0, 9000);
+	honest_post(0, 4096);
+	honest_post(1, 0);
 	AWAIT(honest_is_quiet());
 }
 
@@ -406,6 +407,7 @@ static void on_sent(ibmsg_socket *socket, ibmsg_buffer *msg)
  */
 static void check_good_end(void)
 {
+	CHECK(!rude.has_violated);
 	for (; app.next_told < rude.num_told; app.next_told++)
 		CHECK(rude.told[app.next_told].offered || rude.original);
 	for (unsigned i = 0; i < rude.num_posts; i++)
@@ -503,15 +505,20 @@ static void take_raw(struct input *input)
 	rude_send(&rude, bytes, len);
 }
 
+static void set_limits(uint64_t memory, uint64_t message, unsigned busy_us)
+{
+	CHECK(ibmsg_set_max_memory(&app.loop, memory) == IBMSG_OK);
+	CHECK(ibmsg_set_max_message(&app.loop, message) == IBMSG_OK);
+	CHECK(ibmsg_set_busy_poll(&app.loop, busy_us) == IBMSG_OK);
+}
+
 static void take_limits(struct input *input)
 {
-	static const uint64_t memory[] = {64 << 20, 1 << 20, 128 << 10, 0};
-	static const uint64_t message[] = {16 << 20, 2 << 20, 65536, 4096};
+	static const uint64_t memory[] = {MOST_MEMORY, 1 << 20, 128 << 10, 0};
+	static const uint64_t message[] = {MOST_MESSAGE, 2 << 20, 65536, 4096};
 	uint8_t how = take_byte(input);
 
-	CHECK(ibmsg_set_max_memory(&app.loop, memory[how & 3]) == IBMSG_OK);
-	CHECK(ibmsg_set_max_message(&app.loop, message[how >> 2 & 3]) == IBMSG_OK);
-	CHECK(ibmsg_set_busy_poll(&app.loop, how & 0x10 ? 50 : 0) == IBMSG_OK);
+	set_limits(memory[how & 3], message[how >> 2 & 3], how & 0x10 ? 50 : 0);
 }
 
 static void take_time(struct input *input)
@@ -666,8 +673,9 @@ static void run_applying(enum op op, struct input *input)
 		take_time(input);
 		break;
 	default:
+		/* Short ones, which only wait if there is no memory. */
 		if (app.posted[0] - app.received[1] < 8)
-			honest_post(0);
+			honest_post(0, 200);
 		break;
 	}
 }
@@ -717,7 +725,7 @@ static void open_loop(void)
 	AWAIT(app.honest_open == 2);
 	honest_exchange();
 	CHECK(ibmsg_set_keepalive(&app.loop, 4000) == IBMSG_OK);
-	app.guest.status = IBMSG_UNCONNECTED;
+	set_limits(MOST_MEMORY, MOST_MESSAGE, 0);
 }
 
 /* The first bytes: who connects to whom, and with which properties. */
@@ -792,8 +800,7 @@ static void close_loop(void)
 {
 	part();
 	free_kept();
-	CHECK(ibmsg_set_max_memory(&app.loop, 64 << 20) == IBMSG_OK);
-	CHECK(ibmsg_set_max_message(&app.loop, 16 << 20) == IBMSG_OK);
+	set_limits(MOST_MEMORY, MOST_MESSAGE, 0);
 	honest_exchange();
 	CHECK(ibmsg_disconnect(&app.honest[0]) == IBMSG_OK);
 	AWAIT(app.honest_closed == 2);
@@ -804,6 +811,7 @@ static void close_loop(void)
 /* In the middle of everything. */
 static void destroy_loop(void)
 {
+	set_limits(MOST_MEMORY, MOST_MESSAGE, 0);
 	AWAIT(honest_is_quiet());
 	app.is_destroyed = true;
 	CHECK(ibmsg_destroy_event_loop(&app.loop) == IBMSG_OK);

@@ -205,7 +205,7 @@ bool rude_is_called(int listener)
 bool rude_accept(struct rude *rude, int listener, uint16_t reads, unsigned how)
 {
 	struct mpa_frame request, reply = frame_of(rude, MPA_REPLY, reads);
-	uint8_t private_data[PROTO_PRIVATE_MAX];
+	uint8_t private_data[PROTO_PRIVATE_MAX] = {0};
 
 	stranger_accept(&rude->wire, listener);
 	begin(rude);
@@ -237,23 +237,6 @@ static void push_send(struct rude *rude, const void *bytes, size_t len)
 	rude->awaits = rude->said;
 }
 
-void rude_send(struct rude *rude, const void *bytes, size_t len)
-{
-	struct proto_message message;
-
-	if (!rude->is_open || rude->original)
-		return; /* from an original it would be a message */
-	if (!proto_get_message(bytes, len, &message)) {
-		if (message.type == PROTO_HELLO)
-			return; /* it would name another sign of life */
-		rude->data_given += message.data_credits;
-		rude->control_given += message.control_credits;
-		rude->end_said |= message.type == PROTO_END;
-		rude->has_guessed = true;
-	}
-	push_send(rude, bytes, len);
-}
-
 static bool has_credit(struct rude *rude, enum proto_type type)
 {
 	int64_t *credits = proto_is_control(type) ? &rude->control_credits : &rude->data_credits;
@@ -264,6 +247,26 @@ static bool has_credit(struct rude *rude, enum proto_type type)
 	return true;
 }
 
+/* What is wrong at this place of the stream, whatever the loop does meanwhile. */
+static bool is_violation(const struct rude *rude, const struct proto_message *message)
+{
+	if (message->type == PROTO_HELLO || !rude->hello_said)
+		return message->type != PROTO_HELLO || rude->hello_said;
+	if (message->type == PROTO_END)
+		return rude->end_said && !(message->flags & PROTO_SEEN);
+	return rude->end_said && !proto_is_control(message->type);
+}
+
+static void note_said(struct rude *rude, const struct proto_message *message)
+{
+	rude->has_violated |= !rude->seen_said && is_violation(rude, message);
+	rude->hello_said |= message->type == PROTO_HELLO;
+	rude->end_said |= message->type == PROTO_END;
+	rude->seen_said |= message->type == PROTO_END && message->flags & PROTO_SEEN;
+	rude->data_given += message->data_credits;
+	rude->control_given += message->control_credits;
+}
+
 /* A SEND whose header is @message, with @len bytes that are at @bytes + PROTO_HEADER_LEN. */
 static bool say_with(struct rude *rude, const struct proto_message *message, uint8_t *bytes,
 		     size_t len)
@@ -271,10 +274,26 @@ static bool say_with(struct rude *rude, const struct proto_message *message, uin
 	/* From an original even this would be a message. */
 	if (!rude->is_open || rude->original || !has_credit(rude, message->type))
 		return false;
-	rude->data_given += message->data_credits;
-	rude->control_given += message->control_credits;
+	note_said(rude, message);
 	push_send(rude, bytes, proto_put_message(bytes, message) + len);
 	return true;
+}
+
+void rude_send(struct rude *rude, const void *bytes, size_t len)
+{
+	struct proto_message message;
+
+	if (!rude->is_open || rude->original)
+		return; /* from an original it would be a message */
+	if (proto_get_message(bytes, len, &message)) {
+		rude->has_violated |= !rude->seen_said;
+	} else {
+		if (message.type == PROTO_HELLO)
+			return; /* it would name another sign of life */
+		note_said(rude, &message);
+		rude->has_guessed = true;
+	}
+	push_send(rude, bytes, len);
 }
 
 bool rude_say(struct rude *rude, const struct proto_message *message)
@@ -284,8 +303,11 @@ bool rude_say(struct rude *rude, const struct proto_message *message)
 	return say_with(rude, message, bytes, 0);
 }
 
+/* Behind its END, and behind a violation, nothing may be delivered any more. */
 static void note_told(struct rude *rude, struct told told)
 {
+	if (rude->end_said || rude->has_violated)
+		return;
 	rude->told[rude->num_told++] = told;
 	rude->num_offers += told.offered;
 }
@@ -342,7 +364,10 @@ void rude_say_many(struct rude *rude, unsigned count, size_t size, unsigned lie)
 	}
 	if (lie)
 		len = spoil_many(bytes, &many, len, lie);
-	if (!say_with(rude, &many, bytes, len) || lie)
+	if (!say_with(rude, &many, bytes, len))
+		return;
+	rude->has_violated |= lie && !rude->seen_said;
+	if (lie)
 		return;
 	for (unsigned i = 0; i < count; i++)
 		note_told(rude, (struct told){.size = size, .packed = i + 1 < count});
@@ -409,8 +434,7 @@ void rude_say_credit(struct rude *rude, uint16_t data, uint16_t control, uint8_t
 
 void rude_say_end(struct rude *rude, uint8_t flags)
 {
-	if (rude_say(rude, &(struct proto_message){.type = PROTO_END, .flags = flags}))
-		rude->end_said = true;
+	rude_say(rude, &(struct proto_message){.type = PROTO_END, .flags = flags});
 }
 
 void rude_acknowledge(struct rude *rude, uint32_t more)

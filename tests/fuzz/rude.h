@@ -81,8 +81,9 @@ struct rude {
 	unsigned num_told, num_offers;         /* all, and the offers among them */
 	int64_t data_credits, control_credits; /* that the loop gave and that are left */
 	unsigned pushed;                       /* bytes of answered reads, so far */
-	bool end_said;
-	bool has_guessed; /* it has answered what it may not have heard */
+	bool hello_said, end_said, seen_said;
+	bool has_guessed;  /* it has answered what it may not have heard */
+	bool has_violated; /* before it has said SEEN: the connection must not end well */
 
 	/* hearing */
 	uint8_t in[2 * 65536 + 64];

@@ -482,6 +482,22 @@ static void test_policy_kick_arms_timer_without_tick(void **state)
 	}
 }
 
+/* Who defers something without a kick relies on this. */
+static void test_policy_ticks_only_while_others_drive_awake(void **state)
+{
+	struct policy policy = fresh();
+
+	(void)state;
+	assert_false(policy_ticks(&policy));
+	policy = yielding();
+	assert_true(policy_ticks(&policy));
+	policy_on_wait_begin(&policy);
+	assert_false(policy_ticks(&policy));
+	assert_int_equal(policy_on_thread_sleep(&policy).tick_ns, 0);
+	policy_on_wait_end(&policy);
+	assert_true(policy_ticks(&policy));
+}
+
 static void test_policy_kick_comes_before_armed_tick(void **state)
 {
 	struct policy policy = fresh();
@@ -567,6 +583,7 @@ int main(void)
 		cmocka_unit_test(test_policy_pollers_look_at_whole_set),
 		cmocka_unit_test(test_policy_last_miss_wakes_and_looks),
 		cmocka_unit_test(test_policy_kick_arms_timer_without_tick),
+		cmocka_unit_test(test_policy_ticks_only_while_others_drive_awake),
 		cmocka_unit_test(test_policy_kick_comes_before_armed_tick),
 		cmocka_unit_test(test_policy_woken_thread_flushes),
 		cmocka_unit_test(test_policy_reset_is_fresh),

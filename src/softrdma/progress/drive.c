@@ -38,13 +38,14 @@ void drive_flush(void)
 		call();
 }
 
-/* For whom drive_data is not followed by drive_flush: somebody must come by. */
+/* For whom drive_data is not followed by drive_flush: unless a tick comes, somebody must come by.
+ */
 static void look(void)
 {
 	UNCANCELLABLE;
 	drive_data();
 	if (atomic_exchange_explicit(&deferred, false, memory_order_relaxed) &&
-	    policy_is_watching(&progress_policy))
+	    !policy_ticks(&progress_policy))
 		progress_kick();
 }
 

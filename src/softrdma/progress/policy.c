@@ -108,8 +108,7 @@ unsigned policy_on_kick(struct policy *policy)
 	 * A thread that ticks flushes at its tick: no system call for a program that posts and
 	 * polls.
 	 */
-	if (!policy_is_watching(policy) &&
-	    !atomic_load_explicit(&policy->waiters, memory_order_relaxed) &&
+	if (policy_ticks(policy) &&
 	    atomic_load_explicit(&policy->loop_sleeps, memory_order_relaxed) <= 0)
 		return 0;
 	/* Not at once: the program may be about to post more, to be sent together. */

@@ -101,6 +101,13 @@ static inline bool policy_is_watching(const struct policy *policy)
 	return atomic_load_explicit(&policy->mode, memory_order_relaxed) == POLICY_WATCH;
 }
 
+/* Does the thread come by at every tick? */
+static inline bool policy_ticks(const struct policy *policy)
+{
+	return !policy_is_watching(policy) &&
+	       atomic_load_explicit(&policy->waiters, memory_order_relaxed) <= 0;
+}
+
 static inline unsigned policy_count_to_yield(struct policy *policy, atomic_uint *counter,
 					     unsigned enough)
 {

@@ -48,9 +48,10 @@ struct progress_source {
 	/*
 	 * NULL, or: pollers own the source from now on, or do so no longer. Such a source stays in
 	 * the epoll set and sees to it that it wakes nobody. Returns whether ready() has to be
-	 * called right away. Must not block.
+	 * called right away. @locked: the caller holds the owner's lock; else this may try to take
+	 * it, but must not block.
 	 */
-	bool (*set_poller_owned)(struct progress_source *source, bool poller_owned);
+	bool (*set_poller_owned)(struct progress_source *source, bool poller_owned, bool locked);
 	uint32_t events;  /* watched for */
 	struct list link; /* among all that are watched, paused or owned by pollers */
 	bool paused;
@@ -135,7 +136,7 @@ void progress_polled(bool hit, unsigned turn);
  * so a sleeper that sets one and then calls progress_begin_loop_sleep is never overlooked.
  *
  * The source is watched again by rule 9, when it is to be watched for more than EPOLLIN, and by
- * progress_reclaim: the poller will not look there again soon.
+ * progress_reclaim: the poller will not look there again soon. The owner's lock is held for that.
  */
 void progress_looked(struct progress_source *source, unsigned found,
 		     const atomic_bool *const slept_for[2]);

@@ -266,7 +266,7 @@ static int hand_over(struct progress_source *source)
 	list_add_tail(&sources.owned, &source->owned_link);
 	atomic_fetch_sub(&sources.num_watched, 1);
 	if (source->set_poller_owned)
-		source->set_poller_owned(source, true);
+		source->set_poller_owned(source, true, true);
 	return 0;
 }
 
@@ -282,14 +282,14 @@ void sources_hand_over(struct progress_source *source, const atomic_bool *const 
 	pthread_mutex_unlock(&sources.lock);
 }
 
-/* The lock is held. */
-static void reclaim(struct progress_source *source)
+/* The lock is held. @locked: so is the owner's. */
+static void reclaim(struct progress_source *source, bool locked)
 {
 	int error;
 
 	if (source->set_poller_owned) {
 		end_ownership(source);
-		if (source->set_poller_owned(source, false))
+		if (source->set_poller_owned(source, false, locked))
 			add_again(source);
 		return;
 	}
@@ -312,7 +312,7 @@ static void reclaim_if(bool (*is_due)(struct policy_source *source))
 			container_of(pos, struct progress_source, owned_link);
 
 		if (!is_due || is_due(&source->policy))
-			reclaim(source);
+			reclaim(source, false);
 	}
 	pthread_mutex_unlock(&sources.lock);
 }
@@ -333,7 +333,7 @@ void progress_reclaim(struct progress_source *source)
 		return;
 	pthread_mutex_lock(&sources.lock);
 	if (progress_is_poller_owned(source))
-		reclaim(source);
+		reclaim(source, true);
 	pthread_mutex_unlock(&sources.lock);
 }
 

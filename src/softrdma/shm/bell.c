@@ -114,26 +114,19 @@ void bell_publish_room(struct shm_conn *conn, uint32_t cells)
 		bell_ring(conn);
 }
 
-void bell_note_awaits(struct shm_conn *conn)
+static bool has_acks(const struct shm_conn *conn)
 {
 	const struct rc_tx *tx = &conn->rc.tx;
 
-	atomic_store_explicit(&conn->awaits, tx->settled != tx->position, memory_order_relaxed);
+	return tx->settled != tx->position &&
+	       atomic_load_explicit(&conn->peer->placed, memory_order_acquire) != tx->settled;
 }
 
-static bool has_acks(const struct shm_conn *conn)
-{
-	return atomic_load_explicit(&conn->awaits, memory_order_relaxed) &&
-	       atomic_load_explicit(&conn->peer->placed, memory_order_acquire) !=
-		       atomic_load_explicit(&conn->seen_placed, memory_order_relaxed);
-}
-
-/* Is there something that no bell will ring for any more? By any thread. */
+/* Is there something that no bell will ring for any more? */
 static bool has_news(const struct shm_conn *conn)
 {
-	return !ring_is_empty(&conn->rx.ring) || has_acks(conn) ||
-	       atomic_load_explicit(&conn->tx.waits, memory_order_relaxed) ||
-	       atomic_load_explicit(&conn->unfinished, memory_order_relaxed) ||
+	return !ring_is_empty(&conn->rx.ring) || has_acks(conn) || conn->tx.waits ||
+	       shm_is_unfinished(conn) || conn->rc.rx.ack_due ||
 	       atomic_load_explicit(&conn->peer->wants_room, memory_order_relaxed);
 }
 
@@ -148,20 +141,30 @@ void bell_arm(struct shm_conn *conn)
 	if (progress_is_poller_owned(&conn->rc.source))
 		return;
 	bell_publish_room(conn, 1);
-	bell_note_awaits(conn);
 	fall_asleep(conn);
 	if (shm_rx_is_waiting(conn) || has_acks(conn))
 		progress_again(&conn->rc.source);
 }
 
-bool bell_set_poller_owned(struct progress_source *source, bool poller_owned)
+/*
+ * A thread that is inside the connection just now may leave something behind after this look, and
+ * believe that a poller comes back for it. So then somebody has to look again.
+ */
+bool bell_set_poller_owned(struct progress_source *source, bool poller_owned, bool locked)
 {
 	struct shm_conn *conn = container_of(source, struct shm_conn, rc.source);
+	struct lock *lock = &conn_qp(&conn->rc)->lock;
+	bool news;
 
 	if (poller_owned) {
 		atomic_store_explicit(&conn->own->asleep, 0, memory_order_relaxed);
 		return false;
 	}
 	fall_asleep(conn);
-	return has_news(conn);
+	if (!locked && !lock_try(lock))
+		return true;
+	news = has_news(conn);
+	if (!locked)
+		lock_give(lock);
+	return news;
 }

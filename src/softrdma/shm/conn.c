@@ -10,12 +10,10 @@
 #include "../../common/log.h"
 #include "../rc/attach.h"
 #include "conn.h"
-#include "fence.h"
 
 #define RUNS_AT_ONCE 8
 
-/* Is there something to go on with that no bell will ring for; apart from what the ring has? */
-static bool is_unfinished(const struct shm_conn *conn)
+bool shm_is_unfinished(const struct shm_conn *conn)
 {
 	return shm_rx_is_unfinished(conn) || shm_tx_is_unfinished(conn);
 }
@@ -143,31 +141,14 @@ static void op_ready(struct rc_conn *rc, uint32_t events)
 
 /* ---- what the engine asks ---- */
 
-/*
- * Who takes a connection back from the pollers looks at what is unfinished after that, without the
- * lock; here it is the other way round. So one of them sees that somebody must go on.
- */
-static void note_rest(struct shm_conn *conn)
-{
-	bool unfinished = is_unfinished(conn);
-
-	atomic_store_explicit(&conn->unfinished, unfinished || conn->rc.rx.ack_due,
-			      memory_order_relaxed);
-	bell_note_awaits(conn);
-	if (!unfinished)
-		return;
-	full_fence();
-	if (!progress_is_poller_owned(&conn->rc.source))
-		progress_again(&conn->rc.source);
-}
-
 static void op_leave(struct rc_conn *rc)
 {
 	struct shm_conn *conn = to_shm(rc);
 
 	if (conn->tx.wrote)
 		bell_ring(conn);
-	note_rest(conn);
+	if (!progress_is_poller_owned(&rc->source) && shm_is_unfinished(conn))
+		progress_again(&rc->source);
 }
 
 static bool op_send(struct rc_conn *rc)

@@ -19,12 +19,12 @@ struct shm_ref {
 
 struct shm_tx {
 	struct ring_writer ring;
-	bool wrote;        /* entries, and the peer has not been told */
-	bool more;         /* the budget is used up: there is more to do at once */
-	atomic_bool waits; /* for room; read without the lock as a hint */
-	int budget;        /* steps that may be taken before others have their turn */
-	uint32_t asked;    /* the ring's tail behind the last one-sided request in it */
-	uint32_t told;     /* what was last published as placed */
+	bool wrote;     /* entries, and the peer has not been told */
+	bool more;      /* the budget is used up: there is more to do at once */
+	bool waits;     /* for room */
+	int budget;     /* steps that may be taken before others have their turn */
+	uint32_t asked; /* the ring's tail behind the last one-sided request in it */
+	uint32_t told;  /* what was last published as placed */
 };
 
 struct shm_rx {
@@ -45,10 +45,6 @@ struct bell {
 
 struct shm_conn {
 	struct rc_conn rc; /* first */
-	/* Read without the lock as hints: */
-	atomic_bool unfinished;       /* more can be done at once */
-	atomic_bool awaits;           /* something was sent that is not acknowledged */
-	_Atomic uint32_t seen_placed; /* what the peer has told of them */
 	struct shm_link *link;
 	struct area_side *own, *peer;
 	struct regions_reader reader;
@@ -77,12 +73,13 @@ void bell_hear(struct shm_conn *conn);
 void bell_publish(struct shm_conn *conn);
 /* The same, if it waits for room or @cells were read; then it is woken. */
 void bell_publish_room(struct shm_conn *conn, uint32_t cells);
-/* Keep conn->awaits true to what is in flight. */
-void bell_note_awaits(struct shm_conn *conn);
 /* Nobody looks at the ring by itself from now on; what has come meanwhile is looked at again. */
 void bell_arm(struct shm_conn *conn);
 /* For struct progress_source. */
-bool bell_set_poller_owned(struct progress_source *source, bool poller_owned);
+bool bell_set_poller_owned(struct progress_source *source, bool poller_owned, bool locked);
+
+/* Is there something to go on with that no bell will ring for; apart from what the ring has? */
+bool shm_is_unfinished(const struct shm_conn *conn);
 
 /* ---- tx.c ---- */
 

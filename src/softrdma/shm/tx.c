@@ -14,8 +14,7 @@ bool shm_tx_is_unfinished(const struct shm_conn *conn)
 {
 	const struct shm_tx *tx = &conn->tx;
 
-	return tx->more || (atomic_load_explicit(&tx->waits, memory_order_relaxed) &&
-			    ring_has_moved(&tx->ring));
+	return tx->more || (tx->waits && ring_has_moved(&tx->ring));
 }
 
 void shm_look_for_acks(struct rc_conn *rc)
@@ -25,7 +24,6 @@ void shm_look_for_acks(struct rc_conn *rc)
 
 	if (placed == rc->tx.settled)
 		return;
-	atomic_store_explicit(&conn->seen_placed, placed, memory_order_relaxed);
 	if (rc_settle(rc, placed))
 		rc_fail(rc, TERM_RDMAP_STREAM, false, NULL, IBV_WC_WR_FLUSH_ERR);
 }
@@ -35,16 +33,16 @@ void shm_look_for_acks(struct rc_conn *rc)
 /* The peer rings when it has made room, if it sees the wish or we see the room. */
 static void ask_for_room(struct shm_conn *conn)
 {
-	atomic_store(&conn->tx.waits, true);
+	conn->tx.waits = true;
 	atomic_store(&conn->own->wants_room, 1);
 	full_fence();
 }
 
 static void stop_waiting(struct shm_conn *conn)
 {
-	if (!atomic_load_explicit(&conn->tx.waits, memory_order_relaxed))
+	if (!conn->tx.waits)
 		return;
-	atomic_store(&conn->tx.waits, false);
+	conn->tx.waits = false;
 	atomic_store(&conn->own->wants_room, 0);
 }
 

@@ -16,7 +16,7 @@
 
 #include "../../src/common/log.h"
 #include "fuzz.h"
-#include "rude.h"
+#include "ibmsg/rude.h"
 
 #define SLAB_BYTES   (16 * (4096 + 64)) /* libibmsg registers short messages' memory so */
 #define MAX_KEPT     64

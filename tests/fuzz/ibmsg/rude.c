@@ -6,7 +6,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "fuzz.h"
+#include "../fuzz.h"
 
 #define PATIENCE        40    /* looks at a stream that does not move */
 #define SHAKE_PATIENCE  2000  /* the same, for an answer to the handshake */

@@ -163,11 +163,13 @@ static ssize_t write_some(struct rc_conn *conn, struct rc_send *send)
 	};
 	ssize_t bytes = send->length ? copy(conn, send) : -EAGAIN;
 
-	if (bytes > 0)
-		return bytes;
-	bytes = put_data(conn, send, &frame);
-	if (bytes >= 0)
-		conn->tx.framed = conn->tx.offset < send->length;
+	if (bytes <= 0) {
+		bytes = put_data(conn, send, &frame);
+		conn->tx.framed |= bytes >= 0;
+	}
+	/* What began with frames may end with a copy. */
+	if (conn->tx.offset == send->length)
+		conn->tx.framed = false;
 	return bytes;
 }
 

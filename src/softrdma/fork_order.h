@@ -15,7 +15,7 @@ enum fork_order {
 	FORK_DEVICE_LIST, /* interpose/device_list.c */
 	FORK_DEVICES,     /* verbs/device.c: devices and contexts */
 	FORK_QPS,         /* verbs/qp.c: queue pairs by number */
-	FORK_UNSENT,      /* verbs/flush.c: queue pairs that hold requests back */
+	FORK_DEFERRED,    /* verbs/deferred.c: queue pairs that have something to send */
 	FORK_SHM_REGIONS, /* shm/regions.c: what peers may copy */
 	FORK_REGIONS,     /* verbs/region.c: regions by key */
 };

@@ -8,7 +8,7 @@
 #include "../../common/log.h"
 #include "../progress/progress.h"
 #include "../../common/uncancel.h"
-#include "flush.h"
+#include "deferred.h"
 #include "objects.h"
 
 #define YIELDS   100 /* in vain, before whoever waits for the drive lock sleeps */
@@ -99,6 +99,7 @@ struct ibv_cq *soft_ibv_create_cq(struct ibv_context *context, int cqe, void *cq
 	pthread_mutex_init(&cq->poll_lock, NULL);
 	list_init(&cq->event_link);
 	list_init(&cq->qps);
+	deferred_init(&cq->deferred);
 	if (channel) {
 		cq->channel = container_of(channel, struct soft_channel, channel);
 		pthread_mutex_lock(&cq->channel->lock);
@@ -469,10 +470,7 @@ static bool note_poll(struct soft_cq *cq, unsigned *turn)
 	/* One that is lost between two threads is no loss. */
 	*turn = atomic_load_explicit(&cq->polls, memory_order_relaxed);
 	atomic_store_explicit(&cq->polls, *turn + 1, memory_order_relaxed);
-	if (!atomic_load_explicit(&cq->unflushed, memory_order_relaxed))
-		return false;
-	atomic_store(&cq->unflushed, false);
-	return flush_unsent();
+	return deferred_send(&cq->deferred);
 }
 
 /*

@@ -7,6 +7,7 @@
 
 #include "../../common/list.h"
 #include "../rc.h"
+#include "deferred.h"
 #include "qp_owner.h"
 #include "verbs.h"
 
@@ -181,14 +182,15 @@ struct soft_cq {
 	unsigned next_hot;          /* which has its turn first: not always the same */
 	unsigned num_qps;
 	atomic_uint polls;
-	atomic_bool unflushed; /* a queue pair holds back sends: the next poll lets them go */
+	struct deferred_list deferred; /* queue pairs with something to send */
 };
 
 /* A queue pair's link to one of its CQs. */
 struct cq_use {
 	struct list link; /* in soft_cq.qps */
 	struct soft_qp *qp;
-	atomic_bool hot; /* in soft_cq.hot */
+	struct deferral deferral; /* in soft_cq.deferred */
+	atomic_bool hot;          /* in soft_cq.hot */
 	/* Under the CQ's drive lock. */
 	bool dear;       /* a look is a system call, or may become one */
 	unsigned misses; /* looks in a row that found nothing */
@@ -314,10 +316,10 @@ struct soft_qp {
 	struct qp_owner *owner;
 	atomic_int refs; /* the user's, and one per lookup by number */
 	struct async_count async;
-	struct list link;           /* in the table of queue pairs, under its lock */
-	struct list unflushed_link; /* in the list of queue pairs to flush, under its lock */
-	unsigned sent_at;           /* the CQs' poll count at the last send: see soft_post_send */
-	unsigned held_back;         /* requests queued since then */
+	struct list link;         /* in the table of queue pairs, under its lock */
+	struct deferral deferral; /* among all of the process */
+	unsigned sent_at;         /* the CQs' poll count at the last send: see soft_post_send */
+	unsigned held_back;       /* requests queued since then */
 };
 
 static inline struct soft_qp *to_qp(struct rc_qp *rc)

@@ -7,7 +7,7 @@
 #include "../../common/log.h"
 #include "../strict.h"
 #include "../../common/uncancel.h"
-#include "flush.h"
+#include "deferred.h"
 #include "objects.h"
 #include "post.h"
 

@@ -14,7 +14,7 @@
 #include "../rc/attach.h"
 #include "../strict.h"
 #include "../../common/uncancel.h"
-#include "flush.h"
+#include "deferred.h"
 #include "objects.h"
 #include "qp_state.h"
 
@@ -225,7 +225,7 @@ struct ibv_qp *soft_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *at
 		errno = error;
 		return NULL;
 	}
-	progress_set_flush(flush_unsent);
+	progress_set_flush(deferred_send_all);
 	qp = calloc(1, sizeof(*qp));
 	if (!qp)
 		return NULL;
@@ -241,7 +241,7 @@ struct ibv_qp *soft_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *at
 	atomic_init(&qp->refs, 1);
 	list_init(&qp->link);
 	list_init(&qp->srq_waiting);
-	list_init(&qp->unflushed_link);
+	deferred_init_qp(qp);
 	error = sendq_init(&qp->rc.sq, &attr->cap);
 	if (!error && !qp->srq &&
 	    recvq_init(&qp->rq, attr->cap.max_recv_wr, attr->cap.max_recv_sge))
@@ -294,13 +294,13 @@ int soft_ibv_destroy_qp(struct ibv_qp *ibqp)
 	qp_tell_ended(qp, 0);
 	lock_give(&qp->rc.lock);
 	remove_from_table(qp);
-	flush_forget(qp);
+	deferred_forget_qp(qp);
 	leave_others(qp);
 	progress_barrier();
 	/* Whoever found it before holds it for the time of one call that does not block. */
 	while (atomic_load(&qp->refs) > 1)
 		sched_yield();
-	flush_forget(qp);
+	deferred_forget_qp(qp);
 	if (qp_is_raw(qp))
 		raw_detach(&qp->rc);
 	async_retire(ibqp->context, ibqp, &qp->async);

@@ -204,11 +204,18 @@ static void make_qp(struct end_run *er, int q, int s)
 
 /* ---- connecting ---- */
 
-static struct rdma_conn_param conn_param(const struct qp *qp, const int *number, bool connects)
+/* The private data of a request. Other runs beside this one may find a port that was theirs. */
+struct greeting {
+	uint32_t run;
+	int32_t qp;
+};
+
+static struct rdma_conn_param conn_param(const struct qp *qp, const struct greeting *greeting,
+					 bool connects)
 {
 	return (struct rdma_conn_param){
-		.private_data = number,
-		.private_data_len = number ? sizeof(*number) : 0,
+		.private_data = greeting,
+		.private_data_len = greeting ? sizeof(*greeting) : 0,
 		.initiator_depth = (uint8_t)(connects ? qp->ord : qp->ird),
 		.responder_resources = (uint8_t)(connects ? qp->ird : qp->ord),
 		.retry_count = 7,
@@ -248,13 +255,34 @@ static void find_conn(struct end_run *er, const struct rdma_cm_id *id, int *q, i
 	*s = (int)(index % 2);
 }
 
+static bool is_from_this_run(const struct end_run *er, const struct rdma_cm_event *event)
+{
+	struct greeting greeting;
+
+	if (event->param.conn.private_data_len < sizeof(greeting))
+		return false;
+	memcpy(&greeting, event->param.conn.private_data, sizeof(greeting));
+	return greeting.run == er->run->board->number;
+}
+
+static void refuse_stranger(struct end_run *er, struct rdma_cm_event *event)
+{
+	struct rdma_cm_id *id = event->id;
+
+	if (rdma_reject(id, NULL, 0))
+		end_fail(er, "cm", "rdma_reject", errno);
+	rdma_ack_cm_event(event);
+	rdma_destroy_id(id);
+}
+
 static void accept_request(struct end_run *er, struct rdma_cm_event *event)
 {
 	struct rdma_conn_param param;
-	int q = -1;
+	struct greeting greeting;
+	int q;
 
-	if (event->param.conn.private_data_len >= sizeof(q))
-		memcpy(&q, event->param.conn.private_data, sizeof(q));
+	memcpy(&greeting, event->param.conn.private_data, sizeof(greeting));
+	q = greeting.qp;
 	if (q < 0 || q >= er->run->program->num_qps)
 		end_fail(er, "cm", "private data", EPROTO);
 	er->conns[q][1].id = event->id;
@@ -365,6 +393,7 @@ static void handle_disconnected(struct end_run *er, const struct rdma_cm_id *id)
 
 static void handle_event(struct end_run *er, struct rdma_cm_event *event)
 {
+	struct greeting greeting = {.run = er->run->board->number};
 	struct rdma_conn_param param;
 	int q, s;
 
@@ -376,7 +405,8 @@ static void handle_event(struct end_run *er, struct rdma_cm_event *event)
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
 		find_conn(er, event->id, &q, &s);
 		make_qp(er, q, s);
-		param = conn_param(&er->run->program->qps[q], &q, true);
+		greeting.qp = q;
+		param = conn_param(&er->run->program->qps[q], &greeting, true);
 		if (rdma_connect(event->id, &param))
 			end_fail(er, "cm", "rdma_connect", errno);
 		break;
@@ -409,6 +439,10 @@ static void handle_events(struct end_run *er, int timeout)
 	while (poll(&poll_fd, 1, timeout) > 0) {
 		if (rdma_get_cm_event(er->events, &event))
 			end_fail(er, "cm", "rdma_get_cm_event", errno);
+		if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST && !is_from_this_run(er, event)) {
+			refuse_stranger(er, event);
+			continue;
+		}
 		copy = *event;
 		/* Private data is gone with the event; a queue pair may be destroyed only after. */
 		is_end = copy.event == RDMA_CM_EVENT_DISCONNECTED;

@@ -60,6 +60,7 @@ struct end_board {
 };
 
 struct board {
+	uint32_t number;       /* of the run, among all that go on at the same time */
 	atomic_int fail_state; /* 0, 1: somebody writes the text, 2: it is there */
 	char rule[32];
 	char text[800];

@@ -51,6 +51,7 @@ static void open_run(struct run *run, const struct program *program, const struc
 	*run = (struct run){.program = program, .placed = options->placed, .lie = options->lie};
 	layout_make(&run->layout, program);
 	run->board = map_shared(-1, sizeof(*run->board));
+	run->board->number = (uint32_t)getpid() ^ (uint32_t)program->seed << 16;
 	for (int q = 0; q < MAX_QPS; q++)
 		run->board->sides[q][0].last_srq = run->board->sides[q][1].last_srq = -1;
 	for (int e = 0; e < program->num_ends; e++) {

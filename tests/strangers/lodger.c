@@ -9,7 +9,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static int offer = -1; /* of the lodger that comes */
+/* Of the lodger that comes. */
+static int (*listen_for_side)(int tcp_fd);
+static int offer = -1;
 
 /* ---- sockets ---- */
 
@@ -113,10 +115,16 @@ void unix_say(int fd, const void *bytes, size_t len, const int *fds, unsigned nu
 
 static void listen_for_the_side(const struct stranger *stranger)
 {
-	offer = unix_listen(stranger->fd);
+	offer = listen_for_side(stranger->fd);
 }
 
 void lodger_meet(struct lodger *lodger, const struct scene_options *options)
+{
+	lodger_meet_at(lodger, options, unix_listen);
+}
+
+void lodger_meet_at(struct lodger *lodger, const struct scene_options *options,
+		    int (*listen_for)(int tcp_fd))
 {
 	struct scene_options all = options ? *options : (struct scene_options){0};
 	struct hello hello;
@@ -126,6 +134,7 @@ void lodger_meet(struct lodger *lodger, const struct scene_options *options)
 	all.soft = all.enhanced = true;
 	all.ird = all.ord = 4;
 	all.offer_shm = listen_for_the_side;
+	listen_for_side = listen_for;
 	memset(lodger, 0, sizeof(*lodger));
 	scene_open(&lodger->scene, &all);
 	assert_true(lodger->scene.reply.shm);
@@ -135,7 +144,8 @@ void lodger_meet(struct lodger *lodger, const struct scene_options *options)
 	assert_int_equal(unix_hear(lodger->fd, &hello, sizeof(hello), fds, &count), sizeof(hello));
 	assert_int_equal(hello_parse(&hello, sizeof(hello), count, true, &hello), 0);
 	lodger->area_fd = fds[0];
-	if (count > 1)
+	lodger->has_table = count > 1;
+	if (lodger->has_table)
 		close(fds[1]);
 	lodger->area =
 		mmap(NULL, sizeof(struct area), PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);

@@ -15,6 +15,7 @@ struct lodger {
 	int fd; /* the Unix socket */
 	struct area *area;
 	int area_fd;
+	bool has_table; /* the side has sent its table of regions */
 	struct ring_writer out;
 	struct ring_reader in;
 	uint64_t probe; /* what its hello tells the side to look at */
@@ -31,6 +32,9 @@ void unix_say(int fd, const void *bytes, size_t len, const int *fds, unsigned nu
 
 /* The side has been met, and has said its hello; the lodger has not. */
 void lodger_meet(struct lodger *lodger, const struct scene_options *options);
+/* The same, with a socket that @listen_for makes at the name that unix_listen has for @tcp_fd. */
+void lodger_meet_at(struct lodger *lodger, const struct scene_options *options,
+		    int (*listen_for)(int tcp_fd));
 void lodger_say_hello(struct lodger *lodger);
 /* Both. */
 void lodger_open(struct lodger *lodger);

@@ -4,6 +4,7 @@
  * TCP, where they were, and nothing is mapped that could be taken away.
  */
 #include "lodger.h"
+#include "visit.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -171,51 +172,6 @@ static void test_last_word_of_the_lodger_is_heard_in_its_turn(void **state)
 
 /* ---- the side connects ---- */
 
-static const struct offer an_offer = {.addr = SINK_TO, .key = SINK_STAG, .len = 64};
-static const struct pair_options options;
-
-struct visit {
-	int listener;
-	struct stranger stranger;
-	struct side side;
-	struct mpa_frame request;
-	uint8_t request_bytes[MPA_MAX_FRAME];
-};
-
-static void visit_open(struct visit *visit)
-{
-	uint16_t port;
-
-	memset(visit, 0, sizeof(*visit));
-	visit->listener = stranger_listen(&port);
-	side_resolve(&visit->side, port);
-	side_equip(&visit->side, &options);
-	side_recv(&visit->side, 1, 0, 64);
-	side_connect(&visit->side, &options);
-	stranger_accept(&visit->stranger, visit->listener);
-	stranger_hear_frame(&visit->stranger, MPA_REQUEST, visit->request_bytes, &visit->request);
-	assert_true(visit->request.soft);
-	assert_true(visit->request.shm);
-}
-
-static void visit_reply(struct visit *visit, bool shm)
-{
-	const struct mpa_frame reply = {
-		.kind = MPA_REPLY,
-		.revision = 2,
-		.enhanced = true,
-		.soft = true,
-		.shm = shm,
-		.ird = visit->request.ord,
-		.ord = visit->request.ird,
-		.private_data = (const uint8_t *)&an_offer,
-		.private_len = sizeof(an_offer),
-	};
-
-	stranger_say_frame(&visit->stranger, &reply);
-	side_await_established(&visit->side);
-}
-
 /* Over TCP both go on. */
 static void visit_expect_tcp(struct visit *visit)
 {
@@ -229,14 +185,6 @@ static void visit_expect_tcp(struct visit *visit)
 	stranger_say_fpdu(&visit->stranger, &fpdu);
 	cq_expect(visit->side.recv_cq, 1, IBV_WC_SUCCESS);
 	assert_true(is_all(visit->side.buf, 16, 0x12));
-}
-
-static void visit_close(struct visit *visit)
-{
-	house_check();
-	side_close(&visit->side);
-	stranger_close(&visit->stranger);
-	close(visit->listener);
 }
 
 static void test_responder_that_stays_away_is_served_over_tcp(void **state)

@@ -149,6 +149,18 @@ static const char *check_peer(int fd, pid_t *pid)
 	return NULL;
 }
 
+/*
+ * Does /proc show the process numbers of our namespace? In a mount of another one, the peer's
+ * number names another process, which may be in our namespaces when the peer is not.
+ */
+static bool is_proc_ours(void)
+{
+	char own[16], link[16] = "";
+
+	snprintf(own, sizeof(own), "%d", (int)getpid());
+	return readlink("/proc/self", link, sizeof(link) - 1) > 0 && !strcmp(link, own);
+}
+
 static bool is_in_our_namespace(pid_t pid, const char *kind)
 {
 	struct stat own, theirs;
@@ -169,7 +181,8 @@ static bool is_in_our_namespace(pid_t pid, const char *kind)
  */
 static bool may_signal_us(pid_t pid)
 {
-	return is_in_our_namespace(pid, "pid") && is_in_our_namespace(pid, "user");
+	return is_proc_ours() && is_in_our_namespace(pid, "pid") &&
+	       is_in_our_namespace(pid, "user");
 }
 
 /* Does the kernel let us reach the peer's memory? It is the peer's if the word is there. */

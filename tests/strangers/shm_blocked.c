@@ -125,6 +125,7 @@ static void test_probe_of_an_initiator_that_is_blocked_holds_up_nobody(void **st
 	expect_others_go_on();
 	lodger_expect_alive(&lodger);
 	assert_false(side_may_copy(&lodger));
+	assert_false(lodger.has_table);
 	close_soon(&lodger);
 }
 
@@ -271,6 +272,7 @@ static void test_neighbour_is_copied_from_and_to(void **state)
 	open_lodger(&lodger, &neighbour);
 	buf = lodger.scene.side.buf;
 	assert_true(side_may_copy(&lodger));
+	assert_true(lodger.has_table);
 	put_fetched(&lodger, neighbour.other);
 	scene_expect_recv(&lodger.scene, LEN, KEEPER_VALUE);
 	memset(buf + 40 * KIB, 0x42, LEN);
@@ -295,6 +297,7 @@ static void test_peer_of_another_user_namespace_is_not_copied_from(void **state)
 	}
 	open_lodger(&lodger, &foreigner);
 	assert_false(side_may_copy(&lodger));
+	assert_false(lodger.has_table);
 	lodger_close(&lodger);
 	assert_false(visit_keeper(&foreigner, foreigner.plain));
 }

@@ -185,6 +185,12 @@ static bool may_signal_us(pid_t pid)
 	       is_in_our_namespace(pid, "user");
 }
 
+/* May the two ends reach each other's memory, as far as we have a say in it? */
+static bool may_share_regions(pid_t pid)
+{
+	return meeting.mode == SETTINGS_SHM_ON && may_signal_us(pid);
+}
+
 /* Does the kernel let us reach the peer's memory? It is the peer's if the word is there. */
 static bool probe(pid_t pid, const struct hello *hello)
 {
@@ -193,7 +199,7 @@ static bool probe(pid_t pid, const struct hello *hello)
 	struct iovec remote = {.iov_base = (void *)(uintptr_t)hello->probe_at,
 			       .iov_len = sizeof(value)};
 
-	return meeting.mode == SETTINGS_SHM_ON && may_signal_us(pid) &&
+	return may_share_regions(pid) &&
 	       process_vm_readv(pid, &local, 1, &remote, 1, 0) == sizeof(value) &&
 	       value == hello->probe_value;
 }
@@ -215,7 +221,7 @@ static int send_hello(struct shm_link *link, int area_fd)
 	struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
 	ssize_t sent;
 
-	if (meeting.mode == SETTINGS_SHM_ON)
+	if (may_share_regions(link->pid))
 		table_fd = regions_fd();
 	if (area_fd >= 0)
 		fds[count++] = area_fd;

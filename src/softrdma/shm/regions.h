@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The process's regions that peers may reach, in a table that peers on this host can read: so they
- * can copy while the process is stopped or busy. It is given to processes of the same user alone,
- * who could open it in /proc without being given it; and those whom the kernel lets copy could read
- * and write all of the process's memory without any table.
+ * can copy while the process is stopped or busy. It is given to processes of the same user in the
+ * same namespaces alone, who could open it in /proc without being given it; and those whom the
+ * kernel lets copy could read and write all of the process's memory without any table.
  *
  * A peer says what it is about to copy (struct area_hold), looks at the table again, copies, and
  * takes its word back. Who deregisters removes the entry first and then waits for words about it.

@@ -3,9 +3,10 @@
 
 #include <assert.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#include "log.h"
 
 #define MOST_PARTS 16
 
@@ -42,9 +43,8 @@ void fork_register(const struct fork_part *part)
 	unsigned at;
 
 	pthread_mutex_lock(&registry.lock);
-	/* Without memory for this a library cannot be loaded at all. */
 	if (!registry.count && pthread_atfork(before_fork, after_fork, after_fork_in_child))
-		abort();
+		log_error("no memory to prepare for a fork: a child must not use RDMA");
 	assert(registry.count < MOST_PARTS);
 	for (at = registry.count++; at && registry.parts[at - 1]->order > part->order; at--)
 		registry.parts[at] = registry.parts[at - 1];

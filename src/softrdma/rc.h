@@ -165,7 +165,7 @@ struct rc_service {
 	 * look at. Whether something was done.
 	 */
 	bool (*drive)(struct rc_qp *qp, unsigned looks);
-	/* NULL, or: after rc_defer, send what is queued, and what the peer is to be told. */
+	/* NULL, or: send what is queued, and what the peer is to be told. */
 	void (*flush)(struct rc_qp *qp);
 	/* It will not be called again and again from now on: what arrives must be noticed. */
 	void (*rest)(struct rc_qp *qp);
@@ -189,11 +189,12 @@ struct rc_service {
 /* ---- services of verbs ---- */
 
 /*
- * Something waits to leave: flush is called soon, by a poll of its CQs, by a thread that goes to
- * sleep for events, or by the progress thread. @hurry: the thread is to come by soon. Else this was
- * found in a callback of the DATA set, and whoever ran that sees to it.
+ * An acknowledgement waits for company. Pollers that drive the queue pair see to it. Where nobody
+ * does, flush is called soon, by a thread that goes to sleep for events or by the progress thread.
+ * @hurry: the thread is to come by soon. Else this was found in a callback of the DATA set, and
+ * whoever ran that sees to it.
  */
-void rc_defer(struct rc_qp *qp, bool hurry);
+void rc_defer_ack(struct rc_qp *qp, bool hurry);
 
 /* @send has ended with @status; completes it and its predecessors' successors in order. */
 void rc_send_done(struct rc_qp *qp, struct rc_send *send, enum ibv_wc_status status);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
+#define RC_ACK_POLLS 2 /* empty polls before an acknowledgement leaves alone */
+
 /* ---- entries and exits ---- */
 
 /*
@@ -60,7 +62,7 @@ static void ready(struct progress_source *source, uint32_t events)
 	if (qp->conn == conn) {
 		conn->transport->ready(conn, events);
 		if (conn_is_attached(conn) && conn->rx.ack_due)
-			rc_defer(qp, false);
+			rc_defer_ack(qp, false);
 		rc_leave(conn);
 	}
 	lock_give(&qp->lock);
@@ -89,7 +91,16 @@ static bool op_send_now(struct rc_qp *qp, const struct ibv_sge *sge, unsigned nu
 	return true;
 }
 
-/* What arrived is acknowledged with what is sent next, or when a poller finds nothing more. */
+/*
+ * What arrived is acknowledged with what is sent next, or when a poller finds nothing more. It has
+ * to look more than once: a program may poll again before it posts its reply.
+ */
+static bool has_company_stayed_away(struct rc_conn *conn, bool any)
+{
+	conn->rx.empty_polls = any ? 0 : conn->rx.empty_polls + 1;
+	return conn->rx.empty_polls >= RC_ACK_POLLS;
+}
+
 static bool op_drive(struct rc_qp *qp, unsigned looks)
 {
 	struct rc_conn *conn = qp->conn;
@@ -100,10 +111,11 @@ static bool op_drive(struct rc_qp *qp, unsigned looks)
 	if (conn_is_attached(conn) && rc_is_pending(conn))
 		any |= conn->transport->send(conn);
 	if (conn_is_attached(conn) && conn->rx.ack_due) {
-		if (!any)
+		if (has_company_stayed_away(conn, any))
 			conn->transport->acknowledge(conn);
-		else if (!progress_is_poller_owned(&conn->source) || !conn->source.set_poller_owned)
-			rc_defer(qp, true);
+		else if (any && (!progress_is_poller_owned(&conn->source) ||
+				 !conn->source.set_poller_owned))
+			rc_defer_ack(qp, true);
 	}
 	rc_leave(conn);
 	return any;
@@ -140,7 +152,7 @@ static void op_recv_posted(struct rc_qp *qp)
 	if (conn_is_attached(conn) && rc_is_pending(conn))
 		conn->transport->send(conn);
 	if (conn_is_attached(conn) && rx->ack_due)
-		rc_defer(qp, true);
+		rc_defer_ack(qp, true);
 	rc_leave(conn);
 }
 

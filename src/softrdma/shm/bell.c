@@ -114,7 +114,7 @@ void bell_publish_room(struct shm_conn *conn, uint32_t cells)
 		bell_ring(conn);
 }
 
-static bool has_acks(const struct shm_conn *conn)
+bool shm_has_acks(const struct shm_conn *conn)
 {
 	const struct rc_tx *tx = &conn->rc.tx;
 
@@ -125,7 +125,7 @@ static bool has_acks(const struct shm_conn *conn)
 /* Is there something that no bell will ring for any more? */
 static bool has_news(const struct shm_conn *conn)
 {
-	return !ring_is_empty(&conn->rx.ring) || has_acks(conn) || conn->tx.waits ||
+	return !ring_is_empty(&conn->rx.ring) || shm_has_acks(conn) || conn->tx.waits ||
 	       shm_is_unfinished(conn) || conn->rc.rx.ack_due ||
 	       atomic_load_explicit(&conn->peer->wants_room, memory_order_relaxed);
 }
@@ -142,7 +142,7 @@ void bell_arm(struct shm_conn *conn)
 		return;
 	bell_publish_room(conn, 1);
 	fall_asleep(conn);
-	if (shm_rx_is_waiting(conn) || has_acks(conn))
+	if (shm_rx_is_waiting(conn) || shm_has_acks(conn))
 		progress_again(&conn->rc.source);
 }
 

@@ -73,6 +73,8 @@ void bell_hear(struct shm_conn *conn);
 void bell_publish(struct shm_conn *conn);
 /* The same, if it waits for room or @cells were read; then it is woken. */
 void bell_publish_room(struct shm_conn *conn, uint32_t cells);
+/* Has the peer placed more than is known? */
+bool shm_has_acks(const struct shm_conn *conn);
 /* Nobody looks at the ring by itself from now on; what has come meanwhile is looked at again. */
 void bell_arm(struct shm_conn *conn);
 /* For struct progress_source. */

@@ -15,6 +15,7 @@
 #define PATIENCE        64 /* empty polls, then there are no further looks in each */
 #define AHEAD           8  /* consecutive messages found without waiting: there may be a second */
 #define MAX_AHEAD       ((ENTRIES_AT_ONCE - 1) * AHEAD)
+#define LOOKS_PER_ACK   4 /* looks at the ring for each at what the peer has placed */
 #define PUBLISH_CELLS   (RING_CELLS / 4)
 
 /* The largest entry, the pad before it and the free cell behind it fit what may be unpublished. */
@@ -214,8 +215,8 @@ bool shm_rx_run(struct shm_conn *conn)
 	return conn->rc.tx.open && run(conn, ENTRIES_AT_ONCE);
 }
 
-/* Whether something came without having to be waited for. */
-static bool is_there(struct shm_conn *conn, unsigned looks)
+/* Whether something came without having to be waited for. @awaits: acknowledgements count too. */
+static bool is_there(struct shm_conn *conn, unsigned looks, bool awaits)
 {
 	for (unsigned i = 0; i < looks; i++) {
 		if (i && looks == RC_LOOKS)
@@ -226,6 +227,10 @@ static bool is_there(struct shm_conn *conn, unsigned looks)
 		}
 		if (shm_rx_is_unfinished(conn))
 			return !i;
+		/* Every look takes the line away from the peer, and mostly a message comes first.
+		 */
+		if (awaits && i % LOOKS_PER_ACK == LOOKS_PER_ACK - 1 && shm_has_acks(conn))
+			return false;
 	}
 	return false;
 }
@@ -238,19 +243,19 @@ static void note_lead(struct shm_rx *rx, unsigned found, unsigned most)
 	rx->ahead = (uint8_t)(ahead < MAX_AHEAD ? ahead : MAX_AHEAD);
 }
 
-static bool find_nothing(struct shm_conn *conn)
+/* Whether there was any. */
+static bool take_acks(struct shm_conn *conn)
 {
 	uint32_t before = conn->rc.tx.settled;
 
-	conn->rx.misses += conn->rx.misses < PATIENCE;
-	if (rc_awaits_acks(&conn->rc))
-		shm_look_for_acks(&conn->rc);
+	shm_look_for_acks(&conn->rc);
 	return !conn_is_attached(&conn->rc) || conn->rc.tx.settled != before;
 }
 
 bool shm_rx_poll(struct shm_conn *conn, unsigned looks)
 {
 	struct shm_rx *rx = &conn->rx;
+	bool awaits = rc_awaits_acks(&conn->rc);
 	unsigned most, found;
 
 	if (!conn->rc.tx.open)
@@ -260,16 +265,21 @@ bool shm_rx_poll(struct shm_conn *conn, unsigned looks)
 	 * connection that has been silent for a while may be one of many that are looked at, and
 	 * one that has to send has something better to do.
 	 */
-	if (rx->misses == PATIENCE || rc_is_pending(&conn->rc) || rc_awaits_acks(&conn->rc))
+	if (rx->misses == PATIENCE || rc_is_pending(&conn->rc))
 		looks = 1;
-	if (!is_there(conn, looks))
+	if (!is_there(conn, looks, awaits))
 		rx->ahead = 0;
 	most = 1 + rx->ahead / AHEAD;
 	found = run(conn, most);
-	if (!found)
-		return find_nothing(conn);
+	if (!found) {
+		rx->misses += rx->misses < PATIENCE;
+		return awaits && take_acks(conn);
+	}
 	rx->misses = 0;
 	note_lead(rx, found, most);
+	/* A reply comes behind what it acknowledges: one poll has both. */
+	if (awaits && conn_is_attached(&conn->rc))
+		take_acks(conn);
 	return true;
 }
 

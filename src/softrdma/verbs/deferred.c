@@ -65,9 +65,12 @@ bool deferred_send(struct deferred_list *list)
 		return false;
 	UNCANCELLABLE;
 	while ((qp = take_first(list))) {
-		qp_send_queued(qp);
+		/* A poller may have seen to it meanwhile. */
+		if (atomic_load(&qp->owes)) {
+			qp_send_queued(qp);
+			any = true;
+		}
 		atomic_fetch_sub(&qp->refs, 1);
-		any = true;
 	}
 	return any;
 }
@@ -85,13 +88,21 @@ void deferred_init_qp(struct soft_qp *qp)
 	}
 }
 
-void rc_defer(struct rc_qp *rc, bool hurry)
+void deferred_add(struct soft_qp *qp)
 {
-	struct soft_qp *qp = to_qp(rc);
-
+	atomic_store(&qp->owes, true);
 	defer(&qp->send_cq->deferred, &qp->send_use.deferral);
 	if (qp->recv_cq != qp->send_cq)
 		defer(&qp->recv_cq->deferred, &qp->recv_use.deferral);
+	defer(&all, &qp->deferral);
+	progress_kick();
+}
+
+void rc_defer_ack(struct rc_qp *rc, bool hurry)
+{
+	struct soft_qp *qp = to_qp(rc);
+
+	atomic_store(&qp->owes, true);
 	defer(&all, &qp->deferral);
 	if (hurry)
 		progress_kick();

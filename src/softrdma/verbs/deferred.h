@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Queue pairs that have something to send which may wait for company: see rc_defer. Each is in the
- * lists of its CQs, whose next poll lets it go, and in one of all, for the progress thread and for
- * threads that go to sleep. It is added to a list once, and then costs a look at a flag until that
- * list has been flushed.
+ * Queue pairs that have something to send which may wait for company. Those that hold requests back
+ * are in the lists of their CQs, whose next poll lets them go. All are in one of the process, for
+ * the progress thread and for threads that go to sleep. A queue pair is added to a list once, and
+ * then costs a look at a flag until somebody has been through that list.
  */
 #ifndef SOFTRDMA_VERBS_DEFERRED_H
 #define SOFTRDMA_VERBS_DEFERRED_H
@@ -34,6 +34,8 @@ void deferred_init(struct deferred_list *list);
 bool deferred_send(struct deferred_list *list);
 
 void deferred_init_qp(struct soft_qp *qp);
+/* Requests were queued and not sent. The queue pair's lock is held. */
+void deferred_add(struct soft_qp *qp);
 /* Forget @qp, which is about to go. */
 void deferred_forget_qp(struct soft_qp *qp);
 /* Send all that waits in the process, likewise. */

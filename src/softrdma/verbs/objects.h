@@ -318,6 +318,7 @@ struct soft_qp {
 	struct async_count async;
 	struct list link;         /* in the table of queue pairs, under its lock */
 	struct deferral deferral; /* among all of the process */
+	atomic_bool owes;         /* something was deferred and not looked at since */
 	unsigned sent_at;         /* the CQs' poll count at the last send: see soft_post_send */
 	unsigned held_back;       /* requests queued since then */
 };

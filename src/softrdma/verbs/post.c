@@ -163,7 +163,7 @@ static void send_now_or_later(struct soft_qp *qp)
 		qp->held_back = 0;
 		qp->rc.service->send(&qp->rc);
 	} else {
-		rc_defer(&qp->rc, true);
+		deferred_add(qp);
 	}
 }
 
@@ -295,6 +295,7 @@ int soft_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_
 void qp_send_queued(struct soft_qp *qp)
 {
 	lock_take(&qp->rc.lock);
+	atomic_store_explicit(&qp->owes, false, memory_order_relaxed);
 	qp->held_back = 0;
 	if (qp->rc.service && qp->rc.service->flush)
 		qp->rc.service->flush(&qp->rc);

@@ -225,33 +225,28 @@ static bool is_filled(const struct soft_cq *cq)
 }
 
 /*
- * The poll of this thread that has found nothing and looks for something itself. What it makes is
- * handed to it without the detour by the ring, if nothing is in there: the completions of a queue
- * pair keep their order, as whoever pushes holds its lock.
+ * Earlier completions of @qp are still in the ring if the ring is not empty, so this one must queue
+ * behind them. All of them are pushed under the lock of @qp, so none can overtake another. An armed
+ * CQ needs the ring too, because cq_push raises the event.
  */
-static __thread struct {
-	const struct soft_cq *cq;
-	struct ibv_wc *wc;
-	uint64_t *stamp; /* of the only one, if it wants it */
-	int room, count;
-} poll_at_hand __attribute__((tls_model("initial-exec")));
-
-struct ibv_wc *cq_at_hand(struct soft_cq *cq)
+struct ibv_wc *cq_poll_slot(struct soft_cq *cq, struct soft_qp *qp)
 {
-	if (poll_at_hand.cq != cq || poll_at_hand.count == poll_at_hand.room || is_filled(cq) ||
+	struct cq_poll *poll = qp->poll;
+
+	if (!poll || poll->cq != cq || poll->count == poll->room || is_filled(cq) ||
 	    atomic_load_explicit(&cq->armed, memory_order_relaxed) != CQ_QUIET)
 		return NULL;
-	if (poll_at_hand.stamp && cq->stamped)
-		*poll_at_hand.stamp = stamp_now();
-	return &poll_at_hand.wc[poll_at_hand.count++];
+	if (poll->stamp && cq->stamped)
+		*poll->stamp = stamp_now();
+	return &poll->wc[poll->count++];
 }
 
-void cq_push(struct soft_cq *cq, const struct ibv_wc *wc, bool solicited)
+void cq_push(struct soft_cq *cq, struct soft_qp *qp, const struct ibv_wc *wc, bool solicited)
 {
-	struct ibv_wc *at_hand = cq_at_hand(cq);
+	struct ibv_wc *slot = cq_poll_slot(cq, qp);
 
-	if (at_hand) {
-		*at_hand = *wc;
+	if (slot) {
+		*slot = *wc;
 		return;
 	}
 	lock_take(&cq->lock);
@@ -274,12 +269,6 @@ void cq_push(struct soft_cq *cq, const struct ibv_wc *wc, bool solicited)
 			channel_signal(cq->channel, cq);
 	}
 	lock_give(&cq->lock);
-}
-
-/* Is there a completion for the poll that looks? */
-static bool has_found(const struct soft_cq *cq)
-{
-	return is_filled(cq) || (poll_at_hand.cq == cq && poll_at_hand.count);
 }
 
 /* The lock is held. */
@@ -421,6 +410,12 @@ void cq_detach_qp(struct soft_cq *cq, struct cq_use *use)
 	lock_give(&cq->lock);
 }
 
+/* Is there a completion for @poll? */
+static bool has_found(const struct cq_poll *poll)
+{
+	return poll->count || is_filled(poll->cq);
+}
+
 /*
  * A queue pair that has become silent is left to the looks at the whole DATA set, if others use the
  * CQ too. Returns whether it was.
@@ -440,8 +435,9 @@ static bool cool(struct soft_cq *cq, unsigned slot)
  * Look at the queue pairs that had traffic last, in turn, until there is a completion or some have
  * done their share of work without one. Whether one had traffic again; *@num: how many there were.
  */
-static bool drive_hot(struct soft_cq *cq, unsigned *num)
+static bool drive_hot(struct cq_poll *poll, unsigned *num)
 {
+	struct soft_cq *cq = poll->cq;
 	unsigned hits = 0, looks;
 
 	*num = 1;
@@ -449,11 +445,11 @@ static bool drive_hot(struct soft_cq *cq, unsigned *num)
 		return false; /* another poller of this CQ is at it */
 	*num = cq->num_hot;
 	looks = cq->num_hot > 1 ? RC_LOOKS / cq->num_hot + 1 : RC_LOOKS;
-	for (unsigned left = cq->num_hot; left && hits < CQ_HITS && !has_found(cq); left--) {
+	for (unsigned left = cq->num_hot; left && hits < CQ_HITS && !has_found(poll); left--) {
 		unsigned slot = cq->next_hot < cq->num_hot ? cq->next_hot : 0;
 
 		cq->next_hot = slot + 1;
-		if (qp_drive(cq->hot[slot]->qp, looks)) {
+		if (qp_drive(cq->hot[slot]->qp, looks, poll)) {
 			cq->hot[slot]->misses = 0;
 			hits++;
 		} else if (cool(cq, slot)) {
@@ -474,46 +470,40 @@ static bool note_poll(struct soft_cq *cq, unsigned *turn)
 }
 
 /*
- * There is nothing: look for something, at most @num. How many this found; more may be in the ring.
- * @hit: it has sent something.
+ * The CQ is empty: look for completions. poll->count says how many went straight to the caller of
+ * @poll. Others may be in the ring. @hit: this poll has sent something.
  */
-static int look(struct soft_cq *cq, int num, struct ibv_wc *wc, uint64_t *stamp, bool hit,
-		unsigned turn)
+static void look(struct cq_poll *poll, bool hit, unsigned turn)
 {
 	unsigned num_hot;
 
-	poll_at_hand.cq = cq;
-	poll_at_hand.wc = wc;
-	poll_at_hand.stamp = stamp;
-	poll_at_hand.room = num;
-	poll_at_hand.count = 0;
-	hit |= drive_hot(cq, &num_hot);
+	hit |= drive_hot(poll, &num_hot);
 	/* The more a poll has looked at in vain, the sooner the rest has its turn. */
 	progress_polled(hit, !num_hot ? 0 : hit ? turn : turn << num_hot / 8);
-	poll_at_hand.cq = NULL;
-	return poll_at_hand.count;
 }
 
 bool cq_find(struct soft_cq *cq, struct cqe *out)
 {
+	struct cq_poll poll = {.cq = cq, .wc = &out->wc, .stamp = &out->stamp, .room = 1};
 	unsigned turn;
 	bool hit = note_poll(cq, &turn);
 
-	return look(cq, 1, &out->wc, &out->stamp, hit, turn) || cq_take(cq, out);
+	look(&poll, hit, turn);
+	return poll.count || cq_take(cq, out);
 }
 
 int soft_poll_cq(struct ibv_cq *ibcq, int num, struct ibv_wc *wc)
 {
 	struct soft_cq *cq = container_of(ibcq, struct soft_cq, cq);
+	struct cq_poll poll = {.cq = cq, .wc = wc, .room = num};
 	unsigned turn;
 	bool hit = note_poll(cq, &turn);
-	int count;
+	int count = pop(cq, num, wc);
 
-	count = pop(cq, num, wc);
 	if (count) {
 		progress_found(hit, turn);
 		return count;
 	}
-	count = look(cq, num, wc, NULL, hit, turn);
-	return count + pop(cq, num - count, wc + count);
+	look(&poll, hit, turn);
+	return poll.count + pop(cq, num - poll.count, wc + poll.count);
 }

@@ -197,12 +197,28 @@ struct cq_use {
 };
 
 /*
- * Where the next completion goes if a poll of this thread is looking for one, which then has it
- * at once; NULL: it is for cq_push. So it is written where it is read, and not copied.
+ * A poll that found its CQ empty and looks for completions itself. It lives on the stack of the
+ * polling thread. While that thread drives a queue pair, soft_qp.poll points to it, and completions
+ * of that queue pair go straight into the caller's array.
  */
-struct ibv_wc *cq_at_hand(struct soft_cq *cq);
-/* Add @wc; @solicited decides whether it counts for a CQ armed for solicited events only. */
-void cq_push(struct soft_cq *cq, const struct ibv_wc *wc, bool solicited);
+struct cq_poll {
+	struct soft_cq *cq;
+	struct ibv_wc *wc; /* the caller's array */
+	uint64_t *stamp;   /* NULL, or where the time stamp of the only completion goes */
+	int room, count;   /* entries of the array: in all, and filled so far */
+};
+
+/*
+ * The entry of a poll's array for the next completion of @qp, which is filled in by the caller.
+ * NULL: no poll of @cq drives @qp now, or the completion has to go through cq_push. The lock of @qp
+ * is held.
+ */
+struct ibv_wc *cq_poll_slot(struct soft_cq *cq, struct soft_qp *qp);
+/*
+ * Add @wc, a completion of @qp. @solicited decides whether it counts for a CQ armed for solicited
+ * events only. The lock of @qp is held.
+ */
+void cq_push(struct soft_cq *cq, struct soft_qp *qp, const struct ibv_wc *wc, bool solicited);
 void cq_attach_qp(struct soft_cq *cq, struct cq_use *use, struct soft_qp *qp);
 /* Remove the queue pair and its completions that nobody polled. */
 void cq_detach_qp(struct soft_cq *cq, struct cq_use *use);
@@ -307,6 +323,7 @@ struct soft_qp {
 	struct recvq rq;
 	struct region_sight send_region;
 	struct soft_cq *send_cq, *recv_cq;
+	struct cq_poll *poll; /* the poll inside qp_drive; NULL while the lock is free */
 	struct cq_use send_use, recv_use;
 	struct soft_srq *srq;
 	bool wants_recv;         /* a message waits for a receive */
@@ -349,10 +366,10 @@ void qp_note_retired(struct soft_qp *qp);
 /* Complete every request with a flush error; the lock is held and the state is ERR. */
 void qp_flush(struct soft_qp *qp);
 /*
- * Let a queue pair's queued sends go and look for what arrived; locks it. Whether something was
- * done.
+ * Let a queue pair's queued sends go and look for what arrived, for @poll; locks it. Whether
+ * something was done.
  */
-bool qp_drive(struct soft_qp *qp, unsigned looks);
+bool qp_drive(struct soft_qp *qp, unsigned looks, struct cq_poll *poll);
 /* Pollers will not drive it for a while. False: it is busy. */
 bool qp_rest(struct soft_qp *qp);
 /* Send what is queued; locks it. */

@@ -315,7 +315,7 @@ static void complete_send(struct soft_qp *qp, const struct rc_send *send)
 	};
 
 	if (send->signaled || send->status != IBV_WC_SUCCESS)
-		cq_push(qp->send_cq, &wc, false);
+		cq_push(qp->send_cq, qp, &wc, false);
 }
 
 /* Completions appear in posting order: a request waits for those before it. */
@@ -408,9 +408,9 @@ bool rc_recv_peek(const struct rc_qp *rc, unsigned ahead, struct rc_recv_view *v
 
 static void complete_recv(struct soft_qp *qp, uint64_t wr_id, const struct rc_arrival *arrival)
 {
-	struct ibv_wc *at_hand = cq_at_hand(qp->recv_cq), queued;
+	struct ibv_wc *slot = cq_poll_slot(qp->recv_cq, qp), queued;
 
-	*(at_hand ? at_hand : &queued) = (struct ibv_wc){
+	*(slot ? slot : &queued) = (struct ibv_wc){
 		.wr_id = wr_id,
 		.status = arrival->status,
 		.opcode = arrival->opcode,
@@ -419,8 +419,8 @@ static void complete_recv(struct soft_qp *qp, uint64_t wr_id, const struct rc_ar
 		.qp_num = qp->rc.qp_num,
 		.wc_flags = arrival->wc_flags,
 	};
-	if (!at_hand)
-		cq_push(qp->recv_cq, &queued, arrival->solicited);
+	if (!slot)
+		cq_push(qp->recv_cq, qp, &queued, arrival->solicited);
 	cq_warm(qp->recv_cq, qp->recv_cq == qp->send_cq ? &qp->send_use : &qp->recv_use);
 }
 

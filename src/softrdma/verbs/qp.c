@@ -406,14 +406,17 @@ static bool drive(struct rc_qp *rc, unsigned looks)
 					: drive_by_system_calls(rc, looks);
 }
 
-bool qp_drive(struct soft_qp *qp, unsigned looks)
+bool qp_drive(struct soft_qp *qp, unsigned looks, struct cq_poll *poll)
 {
 	bool any = false;
 
 	if (!lock_try(&qp->rc.lock))
 		return false; /* another thread is at it */
-	if (qp->rc.service)
+	if (qp->rc.service) {
+		qp->poll = poll;
 		any = drive(&qp->rc, looks);
+		qp->poll = NULL;
+	}
 	lock_give(&qp->rc.lock);
 	return any;
 }

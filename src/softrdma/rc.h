@@ -243,11 +243,11 @@ void rc_recv_done(struct rc_qp *qp, struct rc_recv *recv, const struct rc_arriva
 bool rc_recv_whole(struct rc_qp *qp, const void *bytes, uint32_t length, bool solicited);
 
 /*
- * What this thread completes in between bears one time stamp, that of the first: to look at the
- * clock costs as much as a small frame.
+ * All completions of @qp between these two calls have the time stamp of the first one, because
+ * reading the clock costs as much as a small frame. The lock stays held in between.
  */
-void rc_begin_batch(void);
-void rc_end_batch(void);
+void rc_begin_batch(struct rc_qp *qp);
+void rc_end_batch(struct rc_qp *qp);
 
 /* Bytes of all pieces together. */
 static inline uint64_t rc_sge_length(const struct ibv_sge *sge, unsigned num_sge)

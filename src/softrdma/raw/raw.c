@@ -41,12 +41,12 @@ static unsigned receive(struct raw_qp *raw, unsigned budget)
 	if (!may_receive(raw))
 		return 0;
 	raw->starved = false;
-	rc_begin_batch();
+	rc_begin_batch(raw->qp);
 	if (raw->finishing)
 		num = raw->finishing->ops->receive(raw->finishing, budget);
 	if (!num && !raw->starved)
 		num = raw->rx->ops->receive(raw->rx, budget);
-	rc_end_batch();
+	rc_end_batch(raw->qp);
 	return num;
 }
 

@@ -194,29 +194,24 @@ static void report_overrun(struct soft_cq *cq)
 	async_raise(cq->cq.context, &event);
 }
 
-static __thread struct {
-	bool open;
-	uint64_t stamp; /* 0: not looked at the clock yet */
-} batch;
-
-void rc_begin_batch(void)
+void rc_begin_batch(struct rc_qp *rc)
 {
-	batch.open = true;
-	batch.stamp = 0;
+	to_qp(rc)->batch = (struct stamp_batch){.open = true};
 }
 
-void rc_end_batch(void)
+void rc_end_batch(struct rc_qp *rc)
 {
-	batch.open = false;
+	to_qp(rc)->batch.open = false;
 }
 
-static uint64_t stamp_now(void)
+/* The time stamp for a completion of @qp, whose lock is held. */
+static uint64_t stamp_now(struct soft_qp *qp)
 {
-	if (!batch.open)
+	if (!qp->batch.open)
 		return progress_now();
-	if (!batch.stamp)
-		batch.stamp = progress_now();
-	return batch.stamp;
+	if (!qp->batch.stamp)
+		qp->batch.stamp = progress_now();
+	return qp->batch.stamp;
 }
 
 static bool is_filled(const struct soft_cq *cq)
@@ -237,7 +232,7 @@ struct ibv_wc *cq_poll_slot(struct soft_cq *cq, struct soft_qp *qp)
 	    atomic_load_explicit(&cq->armed, memory_order_relaxed) != CQ_QUIET)
 		return NULL;
 	if (poll->stamp && cq->stamped)
-		*poll->stamp = stamp_now();
+		*poll->stamp = stamp_now(qp);
 	return &poll->wc[poll->count++];
 }
 
@@ -257,7 +252,7 @@ void cq_push(struct soft_cq *cq, struct soft_qp *qp, const struct ibv_wc *wc, bo
 	}
 	cq->ring[cq->tail & cq->mask].wc = *wc;
 	if (cq->stamped)
-		cq->ring[cq->tail & cq->mask].stamp = stamp_now();
+		cq->ring[cq->tail & cq->mask].stamp = stamp_now(qp);
 	cq->tail++;
 	atomic_store_explicit(&cq->filled, true, memory_order_relaxed);
 	/* An unsuccessful completion counts as solicited. */

@@ -309,6 +309,12 @@ struct wr_draft {
 /* In the state SQD: no request begins, and those that have begun are waited for. */
 enum qp_drain { QP_NOT_DRAINING, QP_DRAINING, QP_DRAINING_TELLS /* by an event */ };
 
+/* Completions that share one time stamp: see rc_begin_batch. */
+struct stamp_batch {
+	bool open;
+	uint64_t stamp; /* 0: the clock has not been read yet */
+};
+
 struct soft_qp {
 	union {
 		struct ibv_qp qp;
@@ -324,6 +330,7 @@ struct soft_qp {
 	struct region_sight send_region;
 	struct soft_cq *send_cq, *recv_cq;
 	struct cq_poll *poll; /* the poll inside qp_drive; NULL while the lock is free */
+	struct stamp_batch batch;
 	struct cq_use send_use, recv_use;
 	struct soft_srq *srq;
 	bool wants_recv;         /* a message waits for a receive */

@@ -94,8 +94,8 @@ static void count_up(struct soft_channel *channel)
 }
 
 /*
- * An event has left the list. The lock is held, so the count is there and this does not block. One
- * that was handed over had none.
+ * An event has left the list. The lock is held, so the count is there and this does not block. The
+ * event that is not counted, if there is one, leaves first.
  */
 static void count_down(struct soft_channel *channel)
 {
@@ -108,28 +108,76 @@ static void count_down(struct soft_channel *channel)
 		log_error("completion channel: %s", strerror(errno));
 }
 
-/*
- * The channel that this thread waits for in ibv_get_cq_event. One event that it makes itself
- * meanwhile is handed to it without the detour by the descriptor.
- */
-static __thread const struct soft_channel *awaited;
+/* ---- the thread that waits ---- */
 
-static bool hand_over(const struct soft_channel *channel)
+/*
+ * A thread that waits in ibv_get_cq_event drives connections meanwhile, and so makes events itself.
+ * It looks at channel->queued after that and before it sleeps. So an event that it makes need not
+ * be counted at the descriptor, which saves two system calls. This holds for one such event at a
+ * time, because the thread takes only one. Events of other threads are always counted, as the
+ * waiting thread may be asleep.
+ *
+ * The channel notes one waiting thread. A second one that waits at the same time has all its events
+ * counted.
+ */
+static void begin_wait(struct soft_channel *channel)
 {
-	if (awaited != channel)
-		return false;
-	awaited = NULL;
-	return true;
+	pthread_mutex_lock(&channel->lock);
+	if (!channel->has_waiter) {
+		channel->has_waiter = true;
+		channel->waiter = pthread_self();
+	}
+	pthread_mutex_unlock(&channel->lock);
 }
+
+/* Is this thread the one that is noted? The lock is held. */
+static bool is_waiter(const struct soft_channel *channel)
+{
+	return channel->has_waiter && pthread_equal(channel->waiter, pthread_self());
+}
+
+/* The lock is held. */
+static bool has_uncounted(const struct soft_channel *channel)
+{
+	return atomic_load(&channel->queued) != channel->counted;
+}
+
+/* The caller takes an event next, so one that is not counted stays so. */
+static void end_wait(struct soft_channel *channel)
+{
+	pthread_mutex_lock(&channel->lock);
+	if (is_waiter(channel))
+		channel->has_waiter = false;
+	pthread_mutex_unlock(&channel->lock);
+}
+
+/* The thread was cancelled: its event is for others, who look for it at the descriptor. */
+static void abandon_wait(void *arg)
+{
+	struct soft_channel *channel = arg;
+
+	pthread_mutex_lock(&channel->lock);
+	if (is_waiter(channel)) {
+		channel->has_waiter = false;
+		if (has_uncounted(channel))
+			count_up(channel);
+	}
+	pthread_mutex_unlock(&channel->lock);
+}
+
+/* ---- events ---- */
 
 void channel_signal(struct soft_channel *channel, struct soft_cq *cq)
 {
+	bool needs_count;
+
 	UNCANCELLABLE; /* a poll may signal it */
 	pthread_mutex_lock(&channel->lock);
+	needs_count = !is_waiter(channel) || has_uncounted(channel);
 	if (cq->events_queued++ == 0)
 		list_add_tail(&channel->events, &cq->event_link);
 	atomic_fetch_add(&channel->queued, 1);
-	if (!hand_over(channel))
+	if (needs_count)
 		count_up(channel);
 	pthread_mutex_unlock(&channel->lock);
 }
@@ -164,24 +212,26 @@ static struct soft_cq *take_event(struct soft_channel *channel)
 
 static int wait_for_event(struct soft_channel *channel)
 {
-	int error, held;
+	int error = 0, held;
 
 	/* Whoever may block here relies on an event behind a descriptor that is readable. */
 	if (channel->loops)
 		leave_loop(channel);
-	awaited = channel;
+	begin_wait(channel);
+	pthread_cleanup_push(abandon_wait, channel);
 	/* It lets the thread be cancelled while it sleeps, in the state that it is called in. */
 	held = uncancel_begin_sleep();
 	error = progress_wait(channel->count_fd, &channel->queued);
 	uncancel_end_sleep(held);
-	awaited = NULL;
+	pthread_cleanup_pop(0);
+	end_wait(channel);
 	return error;
 }
 
 /*
- * A program that comes here in vain and may not block has seen EAGAIN, and so may be woken for data
- * that makes no event; one that only comes when the descriptor is readable relies on an event. The
- * data that woke it has not been looked at yet.
+ * The channel does not block, and no event is there. A program that takes an EAGAIN from here may
+ * be woken by data that makes no event. So from the first such call on, the DATA set is part of the
+ * channel's descriptor. Each later call first looks at the data that may have woken the program.
  */
 static int look_for_event(struct soft_channel *channel)
 {
@@ -192,9 +242,9 @@ static int look_for_event(struct soft_channel *channel)
 		atomic_store(&channel->asked_to_loop, joined); /* if not, perhaps the next time */
 	}
 	if (channel->loops) {
-		awaited = channel;
+		begin_wait(channel);
 		progress_look();
-		awaited = NULL;
+		end_wait(channel);
 	}
 	return atomic_load(&channel->queued) ? 0 : -EAGAIN;
 }

@@ -125,8 +125,10 @@ struct soft_channel {
 	pthread_mutex_t lock;      /* guards events; a leaf below a CQ's lock */
 	struct list events;        /* CQs with an event to be fetched */
 	atomic_uint queued;        /* events in all */
-	unsigned counted; /* of them at the descriptor: all but those handed to their maker */
-	int cqs;          /* that use this channel */
+	unsigned counted;          /* of them at count_fd: all, or all but one (channel.c) */
+	bool has_waiter;           /* a thread is in ibv_get_cq_event: */
+	pthread_t waiter;
+	int cqs; /* that use this channel */
 };
 
 /*

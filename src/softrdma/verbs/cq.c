@@ -11,7 +11,7 @@
 #include "deferred.h"
 #include "objects.h"
 
-#define YIELDS   100 /* in vain, before whoever waits for the drive lock sleeps */
+#define YIELDS   100 /* before a thread that waits for the drive lock sleeps */
 #define PAUSE_NS 50000
 
 static uint32_t round_up_pow2(uint32_t n)
@@ -339,26 +339,30 @@ int soft_ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 
 /* ---- queue pairs ---- */
 
-/* Look at @use on every poll if there is room for one more. The drive lock is held. */
-static void warm(struct soft_cq *cq, struct cq_use *use, bool dear)
+/*
+ * Make @use active, if there is room for one more: every empty poll looks at it. @costs_syscall: a
+ * look at it is a system call. The drive lock is held.
+ */
+static void activate(struct soft_cq *cq, struct cq_use *use, bool costs_syscall)
 {
-	if (cq->num_hot == CQ_HOT || (dear && cq->num_dear == CQ_HOT_DEAR))
+	if (cq->num_active == CQ_MAX_ACTIVE ||
+	    (costs_syscall && cq->num_costs_syscall == CQ_MAX_ACTIVE_SYSCALL))
 		return;
-	cq->hot[cq->num_hot++] = use;
-	cq->num_dear += dear;
-	use->dear = dear;
-	use->misses = 0;
-	atomic_store(&use->hot, true);
+	cq->active[cq->num_active++] = use;
+	cq->num_costs_syscall += costs_syscall;
+	use->costs_syscall = costs_syscall;
+	use->empty_polls = 0;
+	atomic_store(&use->active, true);
 }
 
-/* Do not look at it any more. The drive lock is held. */
-static void chill(struct soft_cq *cq, unsigned slot)
+/* Polls do not look at it any more. The drive lock is held. */
+static void deactivate(struct soft_cq *cq, unsigned slot)
 {
-	struct cq_use *use = cq->hot[slot];
+	struct cq_use *use = cq->active[slot];
 
-	cq->hot[slot] = cq->hot[--cq->num_hot];
-	cq->num_dear -= use->dear;
-	atomic_store(&use->hot, false);
+	cq->active[slot] = cq->active[--cq->num_active];
+	cq->num_costs_syscall -= use->costs_syscall;
+	atomic_store(&use->active, false);
 }
 
 void cq_attach_qp(struct soft_cq *cq, struct cq_use *use, struct soft_qp *qp)
@@ -367,20 +371,23 @@ void cq_attach_qp(struct soft_cq *cq, struct cq_use *use, struct soft_qp *qp)
 	begin_drive(cq);
 	list_add_tail(&cq->qps, &use->link);
 	cq->num_qps++;
-	warm(cq, use, true); /* how it will be connected is not known yet */
+	activate(cq, use, true); /* its transport is not known yet */
 	end_drive(cq);
 }
 
-void cq_warm(struct soft_cq *cq, struct cq_use *use)
+void cq_note_traffic(struct soft_cq *cq, struct cq_use *use)
 {
 	const struct rc_service *service = use->qp->rc.service;
 
-	if (atomic_load_explicit(&use->hot, memory_order_relaxed))
+	if (atomic_load_explicit(&use->active, memory_order_relaxed))
 		return;
-	/* The lock comes before a queue pair's: if it is taken, the next message tries again. */
+	/*
+	 * The drive lock comes before the queue pair's, which the caller holds. So it is only
+	 * tried. If another thread holds it, the next message tries again.
+	 */
 	if (!try_drive(cq))
 		return;
-	warm(cq, use, !service || !service->memory_only);
+	activate(cq, use, !service || !service->memory_only);
 	end_drive(cq);
 }
 
@@ -391,9 +398,9 @@ void cq_detach_qp(struct soft_cq *cq, struct cq_use *use)
 	begin_drive(cq);
 	list_del(&use->link);
 	cq->num_qps--;
-	for (unsigned i = 0; i < cq->num_hot; i++)
-		if (cq->hot[i] == use)
-			chill(cq, i);
+	for (unsigned i = 0; i < cq->num_active; i++)
+		if (cq->active[i] == use)
+			deactivate(cq, i);
 	end_drive(cq);
 
 	lock_take(&cq->lock);
@@ -412,53 +419,57 @@ static bool has_found(const struct cq_poll *poll)
 }
 
 /*
- * A queue pair that has become silent is left to the looks at the whole DATA set, if others use the
- * CQ too. Returns whether it was.
+ * An active queue pair was looked at, and there was nothing. If it has been silent for long, and is
+ * not the only one of the CQ, it becomes inactive: only the looks at the whole DATA set find what
+ * arrives there. Returns whether it did. The drive lock is held.
  */
-static bool cool(struct soft_cq *cq, unsigned slot)
+static bool deactivate_silent(struct soft_cq *cq, unsigned slot)
 {
-	struct cq_use *use = cq->hot[slot];
+	struct cq_use *use = cq->active[slot];
 
-	if (++use->misses < (use->dear ? CQ_COLD_DEAR : CQ_COLD) || cq->num_qps == 1 ||
-	    !qp_rest(use->qp))
+	if (++use->empty_polls < (use->costs_syscall ? CQ_EMPTY_POLLS_SYSCALL : CQ_EMPTY_POLLS) ||
+	    cq->num_qps == 1 || !qp_rest(use->qp))
 		return false;
-	chill(cq, slot);
+	deactivate(cq, slot);
 	return true;
 }
 
 /*
- * Look at the queue pairs that had traffic last, in turn, until there is a completion or some have
- * done their share of work without one. Whether one had traffic again; *@num: how many there were.
+ * Look at the active queue pairs in turn, until there is a completion or CQ_HITS of them have done
+ * their share of work without one. Returns whether one had traffic. *@num: how many are active.
  */
-static bool drive_hot(struct cq_poll *poll, unsigned *num)
+static bool drive_active(struct cq_poll *poll, unsigned *num)
 {
 	struct soft_cq *cq = poll->cq;
 	unsigned hits = 0, looks;
 
 	*num = 1;
 	if (!try_drive(cq))
-		return false; /* another poller of this CQ is at it */
-	*num = cq->num_hot;
-	looks = cq->num_hot > 1 ? RC_LOOKS / cq->num_hot + 1 : RC_LOOKS;
-	for (unsigned left = cq->num_hot; left && hits < CQ_HITS && !has_found(poll); left--) {
-		unsigned slot = cq->next_hot < cq->num_hot ? cq->next_hot : 0;
+		return false; /* another thread that polls this CQ looks at them now */
+	*num = cq->num_active;
+	looks = cq->num_active > 1 ? RC_LOOKS / cq->num_active + 1 : RC_LOOKS;
+	for (unsigned left = cq->num_active; left && hits < CQ_HITS && !has_found(poll); left--) {
+		unsigned slot = cq->next_active < cq->num_active ? cq->next_active : 0;
 
-		cq->next_hot = slot + 1;
-		if (qp_drive(cq->hot[slot]->qp, looks, poll)) {
-			cq->hot[slot]->misses = 0;
+		cq->next_active = slot + 1;
+		if (qp_drive(cq->active[slot]->qp, looks, poll)) {
+			cq->active[slot]->empty_polls = 0;
 			hits++;
-		} else if (cool(cq, slot)) {
-			cq->next_hot = slot; /* another one is there now */
+		} else if (deactivate_silent(cq, slot)) {
+			cq->next_active = slot; /* the last one has moved there */
 		}
 	}
 	end_drive(cq);
 	return hits;
 }
 
-/* Somebody polls: what was held back leaves now. Whether there was any; *@turn counts polls. */
+/*
+ * Count this poll, and send the requests that were held back. Returns whether there were any.
+ * *@turn: the number of this poll.
+ */
 static bool note_poll(struct soft_cq *cq, unsigned *turn)
 {
-	/* One that is lost between two threads is no loss. */
+	/* Two threads that poll at once may count one poll. That does no harm. */
 	*turn = atomic_load_explicit(&cq->polls, memory_order_relaxed);
 	atomic_store_explicit(&cq->polls, *turn + 1, memory_order_relaxed);
 	return deferred_send(&cq->deferred);
@@ -470,11 +481,14 @@ static bool note_poll(struct soft_cq *cq, unsigned *turn)
  */
 static void look(struct cq_poll *poll, bool hit, unsigned turn)
 {
-	unsigned num_hot;
+	unsigned num_active;
 
-	hit |= drive_hot(poll, &num_hot);
-	/* The more a poll has looked at in vain, the sooner the rest has its turn. */
-	progress_polled(hit, !num_hot ? 0 : hit ? turn : turn << num_hot / 8);
+	hit |= drive_active(poll, &num_active);
+	/*
+	 * The more queue pairs an empty poll has looked at, the longer it took. So fewer such polls
+	 * pass before the whole DATA set is looked at.
+	 */
+	progress_polled(hit, !num_active ? 0 : hit ? turn : turn << num_active / 8);
 }
 
 bool cq_find(struct soft_cq *cq, struct cqe *out)

@@ -30,7 +30,7 @@ static void end_poll(struct ibv_cq_ex *ex)
 		pthread_mutex_unlock(&to_cq(ex)->poll_lock);
 }
 
-/* From a successful start to the end the completion at hand is this thread's. */
+/* From a successful start_poll to end_poll, cq->current belongs to this thread. */
 static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 {
 	struct soft_cq *cq = to_cq(ex);

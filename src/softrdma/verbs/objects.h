@@ -132,15 +132,15 @@ struct soft_channel {
 };
 
 /*
- * Queue pairs that a poll which finds nothing looks at: at most so many, and so many of them whose
- * looks are system calls.
+ * A queue pair is active at a CQ if it had traffic lately: an empty poll looks at it. At most so
+ * many are active, and so many of those at which a look is a system call.
  */
-#define CQ_HOT       32
-#define CQ_HOT_DEAR  4
-#define CQ_HITS      4 /* that did something, in one poll */
-/* Looks in vain after which a queue pair is not among them. */
-#define CQ_COLD_DEAR 64
-#define CQ_COLD      2048
+#define CQ_MAX_ACTIVE          32
+#define CQ_MAX_ACTIVE_SYSCALL  4
+#define CQ_HITS                4 /* that did something, in one poll */
+/* Consecutive empty polls after which a queue pair becomes inactive. */
+#define CQ_EMPTY_POLLS_SYSCALL 64
+#define CQ_EMPTY_POLLS         2048
 
 struct cqe {
 	struct ibv_wc wc;
@@ -177,11 +177,12 @@ struct soft_cq {
 	pthread_mutex_t poll_lock; /* held from start_poll to end_poll unless so; guards current */
 	struct cqe current;
 
-	atomic_bool driven;         /* a lock: guards what follows; before a queue pair's lock */
-	struct list qps;            /* of cq_use */
-	struct cq_use *hot[CQ_HOT]; /* those that had traffic last: looked at on every empty poll */
-	unsigned num_hot, num_dear; /* those in hot, and the dear ones among them */
-	unsigned next_hot;          /* which has its turn first: not always the same */
+	atomic_bool driven; /* a lock: guards what follows; before a queue pair's lock */
+	struct list qps;    /* of cq_use */
+	struct cq_use *active[CQ_MAX_ACTIVE]; /* looked at on every empty poll */
+	unsigned num_active;
+	unsigned num_costs_syscall; /* active ones with costs_syscall */
+	unsigned next_active;       /* the one that the next poll looks at first */
 	unsigned num_qps;
 	atomic_uint polls;
 	struct deferred_list deferred; /* queue pairs with something to send */
@@ -192,10 +193,10 @@ struct cq_use {
 	struct list link; /* in soft_cq.qps */
 	struct soft_qp *qp;
 	struct deferral deferral; /* in soft_cq.deferred */
-	atomic_bool hot;          /* in soft_cq.hot */
+	atomic_bool active;       /* in soft_cq.active */
 	/* Under the CQ's drive lock. */
-	bool dear;       /* a look is a system call, or may become one */
-	unsigned misses; /* looks in a row that found nothing */
+	bool costs_syscall;   /* a look at the queue pair is a system call, or may become one */
+	unsigned empty_polls; /* consecutive looks that found nothing */
 };
 
 /*
@@ -224,8 +225,8 @@ void cq_push(struct soft_cq *cq, struct soft_qp *qp, const struct ibv_wc *wc, bo
 void cq_attach_qp(struct soft_cq *cq, struct cq_use *use, struct soft_qp *qp);
 /* Remove the queue pair and its completions that nobody polled. */
 void cq_detach_qp(struct soft_cq *cq, struct cq_use *use);
-/* The queue pair has traffic: look at it on every poll, if not too many have. Its lock is held. */
-void cq_warm(struct soft_cq *cq, struct cq_use *use);
+/* The queue pair has traffic: it becomes active, if there is room. Its lock is held. */
+void cq_note_traffic(struct soft_cq *cq, struct cq_use *use);
 /* Take the oldest completion. */
 bool cq_take(struct soft_cq *cq, struct cqe *out);
 /* The queue was found empty: look for what arrived, and take the first of it. */
@@ -331,7 +332,7 @@ struct soft_qp {
 	struct recvq rq;
 	struct region_sight send_region;
 	struct soft_cq *send_cq, *recv_cq;
-	struct cq_poll *poll; /* the poll inside qp_drive; NULL while the lock is free */
+	struct cq_poll *poll; /* the one that qp_drive works for; NULL outside of it */
 	struct stamp_batch batch;
 	struct cq_use send_use, recv_use;
 	struct soft_srq *srq;

@@ -243,7 +243,7 @@ static bool leaves_at_once(struct soft_qp *qp, const struct ibv_send_wr *wr)
 				   wr->send_flags & IBV_SEND_SOLICITED, &position))
 		return false;
 	note_sent(qp, wr, (uint32_t)length, signaled, position);
-	cq_warm(qp->send_cq, &qp->send_use);
+	cq_note_traffic(qp->send_cq, &qp->send_use);
 	return true;
 }
 
@@ -337,7 +337,7 @@ void rc_send_done(struct rc_qp *rc, struct rc_send *send, enum ibv_wc_status sta
 	send->state = RC_SEND_DONE;
 	send->status = (uint8_t)status;
 	retire_sends(to_qp(rc));
-	cq_warm(to_qp(rc)->send_cq, &to_qp(rc)->send_use);
+	cq_note_traffic(to_qp(rc)->send_cq, &to_qp(rc)->send_use);
 }
 
 /* ---- receives ---- */
@@ -421,7 +421,7 @@ static void complete_recv(struct soft_qp *qp, uint64_t wr_id, const struct rc_ar
 	};
 	if (!slot)
 		cq_push(qp->recv_cq, qp, &queued, arrival->solicited);
-	cq_warm(qp->recv_cq, qp->recv_cq == qp->send_cq ? &qp->send_use : &qp->recv_use);
+	cq_note_traffic(qp->recv_cq, qp->recv_cq == qp->send_cq ? &qp->send_use : &qp->recv_use);
 }
 
 void rc_recv_done(struct rc_qp *rc, struct rc_recv *recv, const struct rc_arrival *arrival)

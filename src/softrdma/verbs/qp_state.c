@@ -322,7 +322,7 @@ int soft_ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 {
 	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
 
-	(void)mask; /* everything is at hand */
+	(void)mask; /* all attributes are returned */
 	lock_take(&qp->rc.lock);
 	*attr = qp->attr;
 	attr->qp_state = attr->cur_qp_state = qp->rc.state;

@@ -15,7 +15,7 @@ static struct soft_qp *to_soft(struct ibv_qp_ex *ex)
 	return container_of(ex, struct soft_qp, ex);
 }
 
-/* The request at hand goes into the queue, with these pieces. */
+/* The request that is being described goes into the queue, with these pieces. */
 static void finish(struct soft_qp *qp, struct ibv_sge *sge, size_t num_sge, unsigned flags)
 {
 	struct wr_draft *draft = &qp->draft;

@@ -3,7 +3,9 @@
 #include "pair.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <unistd.h>
 
 static const struct pair_options defaults;
@@ -360,6 +362,77 @@ static void test_thread_cancelled_in_get_cq_event_leaves_nothing_locked(void **s
 	pair_close(&pair);
 }
 
+/* Arm the CQ, and poll it until a completion is there: this thread makes the event. NULL if so. */
+static void *arm_and_poll(void *arg)
+{
+	struct pair *pair = arg;
+	struct ibv_wc wc;
+
+	if (ibv_req_notify_cq(pair->server.recv_cq, 0) ||
+	    side_try(&pair->client, &(struct request){.opcode = IBV_WR_SEND, .len = 8}))
+		return pair;
+	for (unsigned i = 0; i < 1000 * WAIT_MS; i++) {
+		int count = ibv_poll_cq(pair->server.recv_cq, 1, &wc);
+
+		if (count)
+			return count == 1 && wc.status == IBV_WC_SUCCESS ? NULL : pair;
+		sched_yield();
+	}
+	return pair;
+}
+
+/* The new thread often has the pthread_t of the cancelled one. It must not be mistaken for it. */
+static void test_thread_after_a_cancelled_sleeper_makes_the_channel_readable(void **state)
+{
+	struct pair pair;
+	pthread_t thread;
+
+	(void)state;
+	pair_open(&pair, &defaults);
+	for (unsigned i = 0; i < 20; i++) {
+		assert_int_equal(pthread_create(&thread, NULL, sleep_thread, pair.server.comp), 0);
+		usleep(2000);
+		assert_int_equal(pthread_cancel(thread), 0);
+		join_in_time(thread, PTHREAD_CANCELED);
+		side_recv(&pair.server, i, 0, 64);
+		assert_int_equal(pthread_create(&thread, NULL, arm_and_poll, &pair), 0);
+		join_in_time(thread, NULL);
+		take_event(&pair.server, pair.server.recv_cq);
+	}
+	pair_close(&pair);
+}
+
+/* Both wait at one channel and answer what they find, until they are cancelled in their sleep. */
+static void test_two_sleepers_at_one_channel_lose_no_wakeup(void **state)
+{
+	struct pair_options options = {.depth = 512};
+	struct echo echo = {.rounds = UINT_MAX};
+	pthread_t threads[2];
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair, &options);
+	echo.side = &pair.server;
+	for (unsigned i = 0; i < 500; i++) {
+		side_recv(&pair.server, i, 0, 64);
+		side_recv(&pair.client, i, 0, 64);
+	}
+	assert_int_equal(ibv_req_notify_cq(pair.server.recv_cq, 0), 0);
+	for (unsigned t = 0; t < 2; t++)
+		assert_int_equal(pthread_create(&threads[t], NULL, echo_thread, &echo), 0);
+	for (unsigned i = 0; i < 500; i++) {
+		assert_int_equal(ibv_req_notify_cq(pair.client.recv_cq, 0), 0);
+		side_post(&pair.client, &(struct request){.opcode = IBV_WR_SEND, .len = 8});
+		take_event(&pair.client, pair.client.recv_cq);
+		cq_expect(pair.client.recv_cq, i, IBV_WC_SUCCESS);
+	}
+	for (unsigned t = 0; t < 2; t++)
+		assert_int_equal(pthread_cancel(threads[t]), 0);
+	for (unsigned t = 0; t < 2; t++)
+		join_in_time(threads[t], PTHREAD_CANCELED);
+	pair_close(&pair);
+}
+
 /* One event for two sleepers: the one that gets none sleeps on, and can be cancelled. */
 static void test_sleeper_that_lost_the_event_to_another_can_be_cancelled(void **state)
 {
@@ -631,6 +704,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_destroy_cq_waits_for_acks),
 		cmocka_unit_test(test_destroy_cq_takes_its_queued_event_along),
 		cmocka_unit_test(test_thread_cancelled_in_get_cq_event_leaves_nothing_locked),
+		cmocka_unit_test(test_thread_after_a_cancelled_sleeper_makes_the_channel_readable),
+		cmocka_unit_test(test_two_sleepers_at_one_channel_lose_no_wakeup),
 		cmocka_unit_test(test_sleeper_that_lost_the_event_to_another_can_be_cancelled),
 		cmocka_unit_test(test_thread_cancelled_in_get_cm_event_leaves_nothing_locked),
 		cmocka_unit_test(test_srq_limit_gives_one_event_below_it),

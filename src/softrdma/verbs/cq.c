@@ -220,8 +220,8 @@ static bool is_filled(const struct soft_cq *cq)
 }
 
 /*
- * Earlier completions of @qp are still in the ring if the ring is not empty, so this one must queue
- * behind them. All of them are pushed under the lock of @qp, so none can overtake another. An armed
+ * While the ring is not empty, it may hold earlier completions of @qp, and this one has to queue
+ * behind them. All completions of @qp are made under its lock, so none overtakes another. An armed
  * CQ needs the ring too, because cq_push raises the event.
  */
 struct ibv_wc *cq_poll_slot(struct soft_cq *cq, struct soft_qp *qp)

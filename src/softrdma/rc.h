@@ -47,10 +47,10 @@
 #include <sys/uio.h>
 
 #include "../common/lock.h"
+#include "tuning.h"
 
 #define RC_MAX_SGE    16
 #define RC_MAX_INLINE 512
-#define RC_LOOKS      16 /* looks of one empty poll, at one queue pair or at all together */
 
 struct rc_qp;
 

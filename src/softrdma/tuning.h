@@ -51,7 +51,7 @@
 
 /*
  * Consecutive empty polls after which a poller is taken to spin, and the thread leaves the data to
- * it. So many take longer than a short computation between two single polls. Benchmark:
+ * it. That takes longer than a short computation between two single polls. Benchmark:
  * `bench softrdma`, "64 B SEND ping-pong, polling"; 256 was never compared finely.
  */
 #define PROGRESS_MISSES_TO_YIELD 256
@@ -109,5 +109,100 @@
  * finely. Benchmark: `bench peers`, connections in turn, with 100 and 1,000 of them.
  */
 #define PROGRESS_EVENTS_AT_ONCE 64
+
+/*
+ * Bytes of one copy or system call of a poller from which on the thread is told that it has begun
+ * and ended (progress_begin_long). A longer one may outlast a tick, and the thread must not take
+ * the poller for gone meanwhile. At 5 GiB/s, 32 KiB take 6 us of a tick of 100 us. Shorter calls
+ * are spared the two updates of a counter. No comparison with other values is recorded. Benchmark:
+ * `bench softrdma`, "1 MiB WRITE stream" and "1 MiB READ stream".
+ */
+#define PROGRESS_LONG_MOVE_BYTES (32u << 10)
+
+/* ---- rc: what all reliable connections share ---- */
+
+/*
+ * Looks of one empty poll of a CQ, shared among the queue pairs that it looks at. A service that
+ * gets all of them knows that the poller has nothing else to look at, and may pause between two
+ * looks. With 16 in all instead of 8 for each, one way over 30 connections in turn in shared memory
+ * went from 0.44 to 0.34 us, for ibmsg from 0.58 to 0.47 us (2026-11-16). Benchmark: `bench peers`,
+ * "64 B one way, polling" and connections in turn, the rows of shm.
+ */
+#define RC_LOOKS 16
+
+/* ---- shm: connections in shared memory ---- */
+
+/*
+ * Entries that one run takes out of the ring before others have their turn. No comparison with
+ * other values is recorded. Benchmark: `bench peers`, "64 B rate" and connections in turn, the rows
+ * of shm.
+ */
+#define SHM_ENTRIES_AT_ONCE 16
+
+/*
+ * Consecutive empty polls of a connection after which each further one looks at its ring only once.
+ * A silent connection may be one of many, and more looks at it delay the others. It was 8 at first,
+ * and became 64 so that a lone connection is looked at as often as before while it is in use.
+ * Benchmark: `bench peers`, connections in turn, and "64 B one way, polling", the rows of shm.
+ */
+#define SHM_MISSES_TO_LOOK_ONCE 64
+
+/*
+ * Consecutive messages found without waiting that let a poll take one entry more. The peer is then
+ * ahead, and another message is likely to be there. Otherwise a look behind the first message waits
+ * for a cache line that the peer has just written. This rule and the pause between two looks took
+ * 6 % off 64 bytes one way by ibmsg, and left the rate as it was (2026-11-16). No comparison of 8
+ * with other values is recorded. Benchmark: `bench peers`, "64 B one way, polling" and "64 B rate",
+ * the rows of shm.
+ */
+#define SHM_MESSAGES_TO_LEAD 8
+
+/*
+ * The reader tells the writer about free room each time that it has read this share of the ring: 4
+ * is a quarter. Each time costs both ends a cache line; told too seldom, the writer waits for room.
+ * shm/rx.c asserts that the rest of the ring has room for the longest entry. No comparison with
+ * other values is recorded. Benchmark: `bench peers`, "64 B rate", the rows of shm, and "1 MiB
+ * bandwidth", the rows of ring.
+ */
+#define SHM_PUBLISH_SHARE 4
+
+/*
+ * Steps of one run of sending before others have their turn. A step is an entry of the ring or a
+ * single copy. No comparison with other values is recorded. Benchmark: `bench peers`, "64 B rate",
+ * the rows of shm, and "1 MiB bandwidth", the rows of ring.
+ */
+#define SHM_STEPS_AT_ONCE 64
+
+/*
+ * Bytes of a single copy that count as one more step: a run copies about 4 MiB at most. No
+ * comparison with other values is recorded. Benchmark: `bench peers`, "1 MiB bandwidth", verbs by
+ * shm.
+ */
+#define SHM_STEP_BYTES (64u << 10)
+
+/*
+ * Bytes of a SEND from which on a peer that sleeps fetches it by a single copy. Shorter ones go
+ * through the ring, where one wake-up suffices for them. A longer one could fill the ring, and the
+ * peer would be woken for each ring that is full. A peer that is awake always gets the ring,
+ * because both ends copy at the same time: 64 KiB one way took 3.9 us instead of 10.4 us
+ * (2026-11-15). No benchmark has decided 16 KiB: the sleeping rows of `bench peers` have 64 B
+ * alone.
+ */
+#define SHM_FETCH_MIN (16u << 10)
+
+/*
+ * Rounds of receiving and sending in one callback, before others have their turn. No benchmark has
+ * decided it. One that is set up for it should compare `bench peers`, "64 B rate" by shm, with both
+ * ends asleep.
+ */
+#define SHM_RUNS_AT_ONCE 8
+
+/*
+ * Bytes of one single copy. ibv_dereg_mr waits for a copy in flight, and 1 MiB takes a millisecond
+ * at most; PATIENCE_NS in shm/regions.c, after which a peer counts as stopped, relies on that. No
+ * comparison with other values is recorded. Benchmark: `bench peers`, "1 MiB bandwidth" and the
+ * curve of bandwidth from 4 MiB on, verbs by shm.
+ */
+#define SHM_COPY_BYTES (1u << 20)
 
 #endif

@@ -9,9 +9,8 @@
 
 #include "../../common/log.h"
 #include "../rc/attach.h"
+#include "../tuning.h"
 #include "conn.h"
-
-#define RUNS_AT_ONCE 8
 
 bool shm_is_unfinished(const struct shm_conn *conn)
 {
@@ -102,7 +101,7 @@ static bool run(struct shm_conn *conn)
 {
 	bool moved = true;
 
-	for (int i = 0; i < RUNS_AT_ONCE && moved; i++) {
+	for (int i = 0; i < SHM_RUNS_AT_ONCE && moved; i++) {
 		moved = shm_rx_run(conn);
 		if (conn_is_attached(&conn->rc))
 			shm_look_for_acks(&conn->rc);

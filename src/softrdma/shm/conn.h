@@ -32,7 +32,7 @@ struct shm_rx {
 	struct shm_ref ref;
 	bool served;    /* a one-sided request was: the peer may want to know that it is through */
 	uint8_t misses; /* consecutive empty polls, up to a bound */
-	uint8_t ahead;  /* consecutive messages found without waiting, scaled by AHEAD */
+	uint8_t ahead;  /* messages found without waiting: see SHM_MESSAGES_TO_LEAD */
 };
 
 /* What the Unix socket has said so far. */

@@ -5,11 +5,9 @@
 #include <sys/uio.h>
 
 #include "../../common/uncancel.h"
+#include "../tuning.h"
 #include "conn.h"
 #include "fence.h"
-
-#define CHUNK     (1u << 20) /* a copy that is in flight is no longer than this */
-#define LONG_MOVE (32u << 10)
 
 /*
  * A process number may be another's when its owner has died. The socket knows of that at once; a
@@ -27,13 +25,13 @@ static bool is_peer_there(const struct shm_conn *conn)
 
 static void begin_move(size_t len)
 {
-	if (len >= LONG_MOVE)
+	if (len >= PROGRESS_LONG_MOVE_BYTES)
 		progress_begin_long();
 }
 
 static void end_move(size_t len)
 {
-	if (len >= LONG_MOVE)
+	if (len >= PROGRESS_LONG_MOVE_BYTES)
 		progress_end_long();
 }
 
@@ -76,8 +74,9 @@ ssize_t copy_onesided(struct shm_conn *conn, const struct rc_send *send, uint32_
 			     send->remote_addr + offset, left, &where);
 	if (!entry)
 		return -EAGAIN;
-	count = rc_sge_slice(send->sge, send->num_sge, offset, left < CHUNK ? left : CHUNK, local,
-			     RC_MAX_SGE, &bytes);
+	count = rc_sge_slice(send->sge, send->num_sge, offset,
+			     left < SHM_COPY_BYTES ? left : SHM_COPY_BYTES, local, RC_MAX_SGE,
+			     &bytes);
 	hold->remote = (struct iovec){.iov_base = (void *)(uintptr_t)where, .iov_len = bytes};
 	atomic_store(&hold->key, send->rkey);
 	begin_move(bytes);
@@ -93,7 +92,7 @@ ssize_t copy_ref(struct shm_conn *conn)
 	struct shm_ref *ref = &conn->rx.ref;
 	struct iovec local[RC_MAX_SGE], remote[RC_MAX_SGE];
 	uint32_t left = (uint32_t)ref->frame.arg - ref->done;
-	size_t most = left < CHUNK ? left : CHUNK, here, there;
+	size_t most = left < SHM_COPY_BYTES ? left : SHM_COPY_BYTES, here, there;
 	int to, from;
 	ssize_t bytes;
 

@@ -8,15 +8,15 @@
 
 #include "../../common/log.h"
 #include "../../common/spin.h"
+#include "../tuning.h"
 #include "conn.h"
 #include "fence.h"
 
-#define ENTRIES_AT_ONCE 16 /* then others have their turn */
-#define PATIENCE        64 /* empty polls, then there are no further looks in each */
-#define AHEAD           8  /* consecutive messages found without waiting: there may be a second */
-#define MAX_AHEAD       ((ENTRIES_AT_ONCE - 1) * AHEAD)
-#define LOOKS_PER_ACK   4 /* looks at the ring for each at what the peer has placed */
-#define PUBLISH_CELLS   (RING_CELLS / 4)
+#define MAX_AHEAD     ((SHM_ENTRIES_AT_ONCE - 1) * SHM_MESSAGES_TO_LEAD)
+#define PUBLISH_CELLS (RING_CELLS / SHM_PUBLISH_SHARE)
+
+_Static_assert(MAX_AHEAD <= UINT8_MAX && SHM_MISSES_TO_LOOK_ONCE <= UINT8_MAX,
+	       "the counters of struct shm_rx hold them");
 
 /* The largest entry, the pad before it and the free cell behind it fit what may be unpublished. */
 _Static_assert(2 * (RING_MAX_PAYLOAD + RING_HEADER) / RING_CELL + PUBLISH_CELLS <= RING_CELLS,
@@ -212,7 +212,7 @@ static unsigned run(struct shm_conn *conn, unsigned most)
 
 bool shm_rx_run(struct shm_conn *conn)
 {
-	return conn->rc.tx.open && run(conn, ENTRIES_AT_ONCE);
+	return conn->rc.tx.open && run(conn, SHM_ENTRIES_AT_ONCE);
 }
 
 /* Whether something came without having to be waited for. @awaits: acknowledgements count too. */
@@ -229,7 +229,7 @@ static bool is_there(struct shm_conn *conn, unsigned looks, bool awaits)
 			return !i;
 		/* Every look takes the line away from the peer, and mostly a message comes first.
 		 */
-		if (awaits && i % LOOKS_PER_ACK == LOOKS_PER_ACK - 1 && shm_has_acks(conn))
+		if (awaits && i % SHM_LOOKS_PER_ACK == SHM_LOOKS_PER_ACK - 1 && shm_has_acks(conn))
 			return false;
 	}
 	return false;
@@ -238,7 +238,7 @@ static bool is_there(struct shm_conn *conn, unsigned looks, bool awaits)
 /* A peer that is ahead: how far was seen by what was found of the @most that were looked for. */
 static void note_lead(struct shm_rx *rx, unsigned found, unsigned most)
 {
-	unsigned ahead = found == most ? rx->ahead + found : (found - 1) * AHEAD;
+	unsigned ahead = found == most ? rx->ahead + found : (found - 1) * SHM_MESSAGES_TO_LEAD;
 
 	rx->ahead = (uint8_t)(ahead < MAX_AHEAD ? ahead : MAX_AHEAD);
 }
@@ -265,14 +265,14 @@ bool shm_rx_poll(struct shm_conn *conn, unsigned looks)
 	 * connection that has been silent for a while may be one of many that are looked at, and
 	 * one that has to send has something better to do.
 	 */
-	if (rx->misses == PATIENCE || rc_is_pending(&conn->rc))
+	if (rx->misses == SHM_MISSES_TO_LOOK_ONCE || rc_is_pending(&conn->rc))
 		looks = 1;
 	if (!is_there(conn, looks, awaits))
 		rx->ahead = 0;
-	most = 1 + rx->ahead / AHEAD;
+	most = 1 + rx->ahead / SHM_MESSAGES_TO_LEAD;
 	found = run(conn, most);
 	if (!found) {
-		rx->misses += rx->misses < PATIENCE;
+		rx->misses += rx->misses < SHM_MISSES_TO_LOOK_ONCE;
 		return awaits && take_acks(conn);
 	}
 	rx->misses = 0;

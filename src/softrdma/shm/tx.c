@@ -3,12 +3,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "../tuning.h"
 #include "conn.h"
 #include "fence.h"
-
-#define STEPS_AT_ONCE 64          /* then others have their turn */
-#define STEP_BYTES    (64u << 10) /* of a copy: it counts as so many steps */
-#define FETCH_MIN     (16u << 10) /* Sends from here on may be fetched by the peer */
 
 bool shm_tx_is_unfinished(const struct shm_conn *conn)
 {
@@ -120,7 +117,7 @@ static int put_entry(struct shm_conn *conn, const struct rc_frame *entry, const 
  */
 static bool is_fetched(const struct shm_conn *conn, uint64_t offset, uint32_t left)
 {
-	return left >= FETCH_MIN && !offset &&
+	return left >= SHM_FETCH_MIN && !offset &&
 	       atomic_load_explicit(&conn->peer->asleep, memory_order_relaxed) &&
 	       atomic_load_explicit(&conn->peer->may_copy, memory_order_relaxed);
 }
@@ -230,7 +227,7 @@ ssize_t shm_copy(struct rc_conn *rc, const struct rc_send *send, uint32_t offset
 		return -EAGAIN;
 	bytes = copy_onesided(conn, send, offset);
 	if (bytes > 0) {
-		conn->tx.budget -= (int)((size_t)bytes / STEP_BYTES);
+		conn->tx.budget -= (int)((size_t)bytes / SHM_STEP_BYTES);
 		stop_waiting(conn); /* for room: it needs none any more */
 	}
 	return bytes;
@@ -244,7 +241,7 @@ bool shm_tx_run(struct shm_conn *conn)
 	tx->more = false;
 	if (!conn->rc.tx.open)
 		return false;
-	for (tx->budget = STEPS_AT_ONCE; tx->budget > 0; tx->budget--) {
+	for (tx->budget = SHM_STEPS_AT_ONCE; tx->budget > 0; tx->budget--) {
 		if (!rc_fill(&conn->rc, 1))
 			goto out;
 		any = true;

@@ -7,11 +7,11 @@
 #include <sys/socket.h>
 
 #include "../../common/log.h"
+#include "../tuning.h"
 #include "../wire/crc32c.h"
 #include "burst.h"
 #include "conn.h"
 
-#define LONG_MOVE      (32 << 10)
 #define BURSTS_AT_ONCE 2          /* then others have their turn */
 #define ALL_THAT_FITS  UINT32_MAX /* frames of a burst: its room is the bound */
 
@@ -97,10 +97,10 @@ static ssize_t transmit(struct tcp_conn *conn)
 		if (!region)
 			return -EFAULT;
 	}
-	if (tx->left >= LONG_MOVE)
+	if (tx->left >= PROGRESS_LONG_MOVE_BYTES)
 		progress_begin_long();
 	sent = send_burst(conn);
-	if (tx->left >= LONG_MOVE)
+	if (tx->left >= PROGRESS_LONG_MOVE_BYTES)
 		progress_end_long();
 	if (region)
 		rc_region_put(region);

@@ -205,4 +205,109 @@
  */
 #define SHM_COPY_BYTES (1u << 20)
 
+/* ---- tcp: connections over a socket ---- */
+
+/*
+ * Bytes of a burst, which leaves by one system call, at which it takes no further FPDU. Fewer and
+ * longer calls cost the kernel less: with 768 KiB instead of 256 KiB, 1 MiB messages went from 4.7
+ * to 5.3 GiB/s. With 896 KiB and the queue of TCP_NEAR_QUEUE_BYTES, SEND went from 5.8 to 6.5 GiB/s
+ * (both 2026-11-16). tcp/burst.c asserts that a burst and one FPDU fit that queue. Benchmark:
+ * `bench peers`, "1 MiB bandwidth", verbs and ibmsg by tcp.
+ */
+#define TCP_BURST_BYTES (896 << 10)
+
+/*
+ * Bursts of one run of sending, before others have their turn. It was 4 when a burst had 1 MiB, and
+ * no comparison with other values is recorded. Benchmark: `bench softrdma`, "1 MiB WRITE stream".
+ */
+#define TCP_BURSTS_AT_ONCE 2
+
+/*
+ * Pieces of memory of a burst, at most. The array of 16 bytes for each is part of every connection.
+ * One FPDU may need RC_MAX_SGE and two more, for its header and its trailer. No comparison with
+ * other values is recorded. Benchmark: `bench softrdma`, "1 MiB WRITE stream" and "memory per idle
+ * connection".
+ */
+#define TCP_BURST_PIECES 64
+
+/*
+ * Bytes of the stage, to which the headers, the trailers and the short payloads of a burst are
+ * copied. Every connection has one. 4 KiB have room for some 45 SENDs of 64 bytes in one system
+ * call. No comparison with other values is recorded. Benchmark: `bench softrdma`, "64 B SEND
+ * stream" and "memory per idle connection".
+ */
+#define TCP_STAGE_BYTES 4096
+
+/*
+ * The same for a connection with CRC. All payloads are copied then, because the CRC must be of the
+ * very bytes that leave. 72 KiB have room for the longest FPDU. No benchmark has decided it, and
+ * none uses CRC.
+ */
+#define TCP_STAGE_CRC_BYTES (72 << 10)
+
+/*
+ * Bytes of the longest payload that is copied to the stage. A longer one is left where it is, and
+ * becomes a piece of its own. A copy is cheaper than a further piece as long as it is short. No
+ * benchmark has decided 512 bytes. One that is set up for it should compare `bench peers`, the
+ * curves between 256 B and 4 KiB, verbs by tcp.
+ */
+#define TCP_COPY_MAX 512
+
+/*
+ * Bytes of the send queue of a connection within the host, as set by SO_SNDBUF. The kernel doubles
+ * them for its own needs, which are small here. The kernel's own choice grows to 4 MiB, which is
+ * more than the caches beside the two cores hold. With 1 MiB, 1 MiB messages travelled 7 to 13 %
+ * faster. A queue of half that length is slower than the kernel's choice, and one that is an eighth
+ * longer is no faster (2026-11-16). Benchmark: `bench peers`, "1 MiB bandwidth", verbs and ibmsg by
+ * tcp.
+ */
+#define TCP_NEAR_QUEUE_BYTES (512 << 10)
+
+/*
+ * Bytes of the buffer for reading, one for each thread; a read into it takes as much. The longest
+ * FPDU fits. No benchmark has decided it.
+ */
+#define TCP_SCRATCH_BYTES (64 << 10)
+
+/*
+ * The same for a read behind one that delivered SENDs. It brings no more SENDs than a usual receive
+ * queue takes; those beyond it would have to be kept and copied once more. No comparison with other
+ * values is recorded. Benchmark: `bench softrdma`, "64 B SEND stream".
+ */
+#define TCP_SCRATCH_SENDS_BYTES (16 << 10)
+
+/*
+ * Bytes that a payload still lacks from which on they are read straight to their place, not by way
+ * of the buffer. That saves a copy. No comparison with other values is recorded. Benchmark:
+ * `bench peers`, the curves between 1 KiB and 16 KiB, verbs by tcp.
+ */
+#define TCP_DIRECT_MIN 2048
+
+/*
+ * Bytes that such a read takes behind the payload, in the middle of a message. They have room for
+ * the trailer and the longest header, so that the next payload can be read to its place too. What
+ * is read of that payload itself is copied. Benchmark: `bench softrdma`, "1 MiB WRITE stream".
+ */
+#define TCP_DIRECT_TAIL 128
+
+/*
+ * Reads of one run of receiving, before others have their turn. No comparison with other values is
+ * recorded. Benchmark: `bench softrdma`, "1 MiB READ stream", and `bench peers`, connections in
+ * turn.
+ */
+#define TCP_READS_AT_ONCE 16
+
+/*
+ * Reads of one empty poll at a socket that pollers own. The second look comes sooner than that of
+ * the next poll would. No comparison with other values is recorded. Benchmark: `bench softrdma`,
+ * "64 B SEND ping-pong, polling".
+ */
+#define TCP_LOOKS 2
+
+/*
+ * Reads of 16 KiB from a connection that has ended, before others have their turn. What is read is
+ * dropped. No benchmark has decided it, and none looks at the end of connections.
+ */
+#define TCP_DRAINS_AT_ONCE 64
+
 #endif

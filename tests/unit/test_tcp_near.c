@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "tcp/near.h"
+#include "tuning.h"
 
 static struct sockaddr_storage address(const char *text)
 {
@@ -72,7 +73,7 @@ static int queue_of(int fd)
 /* What a socket gets that asks for as much. */
 static int most_allowed(void)
 {
-	int fd = socket(AF_INET, SOCK_STREAM, 0), bytes = NEAR_QUEUE_BYTES;
+	int fd = socket(AF_INET, SOCK_STREAM, 0), bytes = TCP_NEAR_QUEUE_BYTES;
 
 	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)), 0);
 	bytes = queue_of(fd);
@@ -97,8 +98,8 @@ static void test_queue_of_a_near_peer_is_short(void **state)
 	assert_int_equal(connect(fd, (struct sockaddr *)&own, len), 0);
 	before = queue_of(fd);
 	near_shorten_queue(fd);
-	if (most_allowed() >= 2 * NEAR_QUEUE_BYTES)
-		assert_int_equal(queue_of(fd), 2 * NEAR_QUEUE_BYTES);
+	if (most_allowed() >= 2 * TCP_NEAR_QUEUE_BYTES)
+		assert_int_equal(queue_of(fd), 2 * TCP_NEAR_QUEUE_BYTES);
 	else /* a much shorter one would be worse */
 		assert_int_equal(queue_of(fd), before);
 	close(fd);

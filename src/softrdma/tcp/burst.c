@@ -5,23 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../tuning.h"
 #include "../wire/crc32c.h"
-#include "near.h"
 
-#define STAGE_SIZE     4096
-#define STAGE_SIZE_CRC (72 << 10)  /* all is copied: the CRC is of the very bytes that leave */
-#define COPY_MAX       512         /* payloads up to this are copied rather than gathered */
-#define BURST_BYTES    (896 << 10) /* fewer and longer calls cost the kernel less */
-#define HEADER_ROOM    (FPDU_LENGTH_LEN + DDP_MAX_HEADER + 3 + FPDU_CRC_LEN)
+#define HEADER_ROOM (FPDU_LENGTH_LEN + DDP_MAX_HEADER + 3 + FPDU_CRC_LEN)
 
-_Static_assert(BURST_BYTES + FPDU_MAX_ULPDU < 2 * NEAR_QUEUE_BYTES,
+_Static_assert(TCP_BURST_BYTES + FPDU_MAX_ULPDU < 2 * TCP_NEAR_QUEUE_BYTES,
 	       "one fits a queue that is kept short");
 
 int burst_init(struct tcp_conn *conn)
 {
 	struct tcp_tx *tx = &conn->tx;
 
-	tx->stage_size = conn->crc ? STAGE_SIZE_CRC : STAGE_SIZE;
+	tx->stage_size = conn->crc ? TCP_STAGE_CRC_BYTES : TCP_STAGE_BYTES;
 	tx->stage = malloc(tx->stage_size);
 	return tx->stage ? 0 : -ENOMEM;
 }
@@ -56,14 +52,14 @@ static uint8_t *stage(struct tcp_tx *tx, size_t len)
 
 bool burst_is_copied(const struct tcp_conn *conn, size_t len)
 {
-	return conn->crc || len <= COPY_MAX;
+	return conn->crc || len <= TCP_COPY_MAX;
 }
 
 bool burst_has_room(const struct tcp_conn *conn, size_t len)
 {
 	const struct tcp_tx *tx = &conn->tx;
 
-	return tx->left < BURST_BYTES && tx->iov_end + RC_MAX_SGE + 2 <= TX_IOV &&
+	return tx->left < TCP_BURST_BYTES && tx->iov_end + RC_MAX_SGE + 2 <= TCP_BURST_PIECES &&
 	       tx->stage_size - tx->stage_len >=
 		       HEADER_ROOM + (burst_is_copied(conn, len) ? len : 0);
 }
@@ -72,8 +68,8 @@ size_t burst_max_payload(const struct tcp_conn *conn, size_t header_len)
 {
 	size_t most = conn->max_ulpdu - header_len;
 
-	if (conn->crc && most > STAGE_SIZE_CRC - HEADER_ROOM)
-		most = STAGE_SIZE_CRC - HEADER_ROOM;
+	if (conn->crc && most > TCP_STAGE_CRC_BYTES - HEADER_ROOM)
+		most = TCP_STAGE_CRC_BYTES - HEADER_ROOM;
 	return most;
 }
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
+#include "../tuning.h"
 #include "conn.h"
 #include "near.h"
 
@@ -59,7 +60,7 @@ static void drain(struct tcp_conn *conn)
 	char scrap[16384];
 	ssize_t got;
 
-	for (int i = 0; i < 64; i++) {
+	for (int i = 0; i < TCP_DRAINS_AT_ONCE; i++) {
 		got = recv(conn->rc.source.fd, scrap, sizeof(scrap), MSG_DONTWAIT);
 		if (got < 0 && (errno == EAGAIN || errno == EINTR))
 			return;

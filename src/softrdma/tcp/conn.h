@@ -7,11 +7,10 @@
 #define SOFTRDMA_TCP_CONN_H
 
 #include "../rc/conn.h"
+#include "../tuning.h"
 #include "../wire/ddp.h"
 #include "../wire/mpa.h"
 #include "tcp.h"
-
-#define TX_IOV 64
 
 /* In the upper half of an Immediate Data message: it belongs to the Send that follows. */
 #define IMMEDIATE_OF_SEND (1ull << 32)
@@ -37,7 +36,7 @@ struct tcp_tx {
 	uint8_t *stage;
 	size_t stage_size;
 	size_t stage_len;
-	struct iovec iov[TX_IOV];
+	struct iovec iov[TCP_BURST_PIECES];
 	int iov_first, iov_end;
 	size_t left; /* bytes of the burst not yet taken by the socket */
 

@@ -5,6 +5,8 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
+#include "../tuning.h"
+
 static bool is_loopback(in_addr_t address)
 {
 	return ntohl(address) >> IN_CLASSA_NSHIFT == IN_LOOPBACKNET;
@@ -38,7 +40,7 @@ static bool has_near_peer(int fd)
 
 static void set_queue(int fd)
 {
-	const int bytes = NEAR_QUEUE_BYTES;
+	const int bytes = TCP_NEAR_QUEUE_BYTES;
 
 	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 }
@@ -57,7 +59,7 @@ static bool is_allowed(void)
 	set_queue(fd);
 	getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &len);
 	close(fd);
-	return bytes >= 2 * NEAR_QUEUE_BYTES;
+	return bytes >= 2 * TCP_NEAR_QUEUE_BYTES;
 }
 
 void near_shorten_queue(int fd)

@@ -10,9 +10,6 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
-/* As it is set. The kernel makes twice as much of it, for its own needs, which are small here. */
-#define NEAR_QUEUE_BYTES (512 << 10)
-
 /* Are both addresses of one host? If not, that is no proof that they are of two. */
 bool near_is(const struct sockaddr *own, const struct sockaddr *peer);
 

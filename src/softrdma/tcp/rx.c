@@ -11,14 +11,10 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "../tuning.h"
 #include "../wire/crc32c.h"
 #include "conn.h"
 
-#define SCRATCH_SIZE   (64 << 10)
-#define SCRATCH_SENDS  (16 << 10) /* while Sends come: no more than a usual receive queue takes */
-#define DIRECT_MIN     2048       /* payloads with at least so much to come are read into place */
-#define DIRECT_TAIL    128 /* and, in the middle of a message, just the next header with them */
-#define READS_AT_ONCE  16  /* then others have their turn */
 #define IOV_MAX_DIRECT (RC_MAX_SGE + 1)
 
 /* What reading from a socket needs, once per thread. */
@@ -38,7 +34,7 @@ static uint8_t *scratch(void)
 	pthread_once(&scratch_once, make_scratch_key);
 	bytes = pthread_getspecific(scratch_key);
 	if (!bytes) {
-		bytes = malloc(SCRATCH_SIZE);
+		bytes = malloc(TCP_SCRATCH_BYTES);
 		if (bytes && pthread_setspecific(scratch_key, bytes)) {
 			free(bytes);
 			bytes = NULL;
@@ -244,7 +240,7 @@ static ssize_t read_direct(struct tcp_conn *conn, uint8_t *buffer, bool *filled)
 	struct iovec iov[IOV_MAX_DIRECT];
 	struct msghdr message = {.msg_iov = iov};
 	size_t left = rx->segment.payload_len - rx->done, placed;
-	size_t tail = rx->segment.last ? SCRATCH_SIZE : DIRECT_TAIL;
+	size_t tail = rx->segment.last ? TCP_SCRATCH_BYTES : TCP_DIRECT_TAIL;
 	struct rc_region *region;
 	ssize_t got;
 	int count = rc_place(&conn->rc, &rx->frame, rx->done, left, iov, &region);
@@ -277,10 +273,10 @@ static ssize_t read_direct(struct tcp_conn *conn, uint8_t *buffer, bool *filled)
 
 static ssize_t read_buffered(struct tcp_conn *conn, uint8_t *buffer, bool *filled)
 {
-	size_t size = conn->rc.rx.delivered ? SCRATCH_SENDS : SCRATCH_SIZE;
+	size_t size = conn->rc.rx.delivered ? TCP_SCRATCH_SENDS_BYTES : TCP_SCRATCH_BYTES;
 	ssize_t got;
 	/* For a poller that looks again and again, the way to the next look is shorter here. */
-	int looks = progress_is_poller_owned(&conn->rc.source) ? 2 : 1;
+	int looks = progress_is_poller_owned(&conn->rc.source) ? TCP_LOOKS : 1;
 
 	do
 		got = recv(conn->rc.source.fd, buffer, size, MSG_DONTWAIT);
@@ -295,7 +291,7 @@ static bool is_direct(const struct tcp_conn *conn)
 {
 	const struct tcp_rx *rx = &conn->rx;
 
-	return rx->state == RX_PAYLOAD && rx->segment.payload_len - rx->done >= DIRECT_MIN &&
+	return rx->state == RX_PAYLOAD && rx->segment.payload_len - rx->done >= TCP_DIRECT_MIN &&
 	       conn->rc.rx.sink != RC_SINK_NONE;
 }
 
@@ -318,7 +314,7 @@ bool tcp_rx_run(struct tcp_conn *conn)
 
 	if (rx->blocked || !buffer)
 		return false;
-	for (int i = 0; i < READS_AT_ONCE && filled; i++) {
+	for (int i = 0; i < TCP_READS_AT_ONCE && filled; i++) {
 		ssize_t got = is_direct(conn) ? read_direct(conn, buffer, &filled)
 					      : read_buffered(conn, buffer, &filled);
 

@@ -12,8 +12,7 @@
 #include "burst.h"
 #include "conn.h"
 
-#define BURSTS_AT_ONCE 2          /* then others have their turn */
-#define ALL_THAT_FITS  UINT32_MAX /* frames of a burst: its room is the bound */
+#define ALL_THAT_FITS UINT32_MAX /* frames of a burst: its room is the bound */
 
 int tcp_tx_init(struct tcp_conn *conn)
 {
@@ -158,7 +157,7 @@ bool tcp_tx_run(struct tcp_conn *conn)
 
 	if (!conn->rc.tx.open || tx->full || tx->broken)
 		return false;
-	for (int i = 0; i < BURSTS_AT_ONCE; i++) {
+	for (int i = 0; i < TCP_BURSTS_AT_ONCE; i++) {
 		ssize_t sent;
 
 		more = tx->left || build(conn);

@@ -310,4 +310,19 @@
  */
 #define TCP_DRAINS_AT_ONCE 64
 
+/* ---- cm: how connections begin and end ---- */
+
+/*
+ * Connections that a listener accepts in one callback, before others have their turn. No benchmark
+ * has decided it, and none looks at how fast connections are made.
+ */
+#define CM_ACCEPTS_AT_ONCE 64
+
+/*
+ * Reads of 4 KiB in one callback from a socket that the CM has closed for sending. What is read is
+ * dropped, and a timer ends a peer that keeps sending. No benchmark has decided it, and none looks
+ * at the end of connections.
+ */
+#define CM_LINGER_READS_AT_ONCE 16
+
 #endif

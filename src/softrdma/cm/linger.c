@@ -6,11 +6,11 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "../tuning.h"
 #include "internal.h"
 
 #define LINGER_MS  2000
 #define LINGER_MAX 1024 /* a flood of requests to refuse must not eat the descriptors */
-#define LINGER_RUN 16   /* reads at a time: whoever keeps sending is cut off by the timer */
 
 struct linger_socket {
 	struct progress_source source;
@@ -39,7 +39,7 @@ static void linger_ready(struct progress_source *source, uint32_t events)
 	ssize_t n = 1;
 
 	(void)events;
-	for (int i = 0; i < LINGER_RUN && n > 0; i++)
+	for (int i = 0; i < CM_LINGER_READS_AT_ONCE && n > 0; i++)
 		n = recv(source->fd, scratch, sizeof(scratch), MSG_DONTWAIT);
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 		linger_end(container_of(source, struct linger_socket, source));

@@ -8,14 +8,14 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
+#include "../tuning.h"
 #include "internal.h"
 
 #define DEFAULT_BACKLOG 1024 /* the kernel's */
 #define TCP_BACKLOG     1024
 #define MAX_HANDSHAKES  256 /* whoever connects and says nothing holds one for CM_REQUEST_MS */
-#define ACCEPT_RUN      64  /* then others have a turn */
 #define STARVED_MS      100
-#define PATIENCE_MS     250 /* with no place left, a request has only so long to come */
+#define PATIENCE_MS     250 /* the time that a request has to come when no place is left */
 
 /*
  * The backlog counts requests that nobody has fetched, as the kernel does: a program may hold many
@@ -189,7 +189,7 @@ void listen_ready(struct cm_id *cm)
 
 	if (cm->handshakes >= MAX_HANDSHAKES)
 		make_room(cm);
-	for (int i = 0; i < ACCEPT_RUN && !is_full(cm) && !err; i++)
+	for (int i = 0; i < CM_ACCEPTS_AT_ONCE && !is_full(cm) && !err; i++)
 		err = accept_one(cm);
 	if (err && err != -EAGAIN) {
 		starve(cm, err);

@@ -159,10 +159,10 @@
 
 /*
  * The reader tells the writer about free room each time that it has read this share of the ring: 4
- * is a quarter. Each time costs both ends a cache line; told too seldom, the writer waits for room.
- * shm/rx.c asserts that the rest of the ring has room for the longest entry. No comparison with
- * other values is recorded. Benchmark: `bench peers`, "64 B rate", the rows of shm, and "1 MiB
- * bandwidth", the rows of ring.
+ * is a quarter. Each time costs both ends a cache line; if it is told too rarely, the writer waits
+ * for room. shm/rx.c asserts that the rest of the ring has room for the longest entry. No
+ * comparison with other values is recorded. Benchmark: `bench peers`, "64 B rate", the rows of shm,
+ * and "1 MiB bandwidth", the rows of ring.
  */
 #define SHM_PUBLISH_SHARE 4
 
@@ -324,5 +324,140 @@
  * at the end of connections.
  */
 #define CM_LINGER_READS_AT_ONCE 16
+
+/* ---- raw: raw packets ---- */
+
+/*
+ * Frames that one poll takes from a queue pair. A poller wants its completions soon. No comparison
+ * with other values is recorded. Benchmark: `bench packets`, "100 B spinning" and "100 B without
+ * loss".
+ */
+#define RAW_POLL_FRAMES 64
+
+/*
+ * Frames that one callback takes. More than a poll, so that a thread that was woken is woken less
+ * often. No comparison with other values is recorded. Benchmark: `bench packets`, "100 B without
+ * loss".
+ */
+#define RAW_READY_FRAMES 256
+
+/*
+ * Slots of the ring for each receive of the queue pair. They also hold what comes while no receive
+ * is posted. The kernel and the reader walk through the whole ring again and again, so a ring that
+ * is larger than the receives are worth leaves the caches. For 64 receives a round trip took 5.2 us
+ * with 16,384 slots, 4.95 us with 512 and 4.9 us with 256. Where many receives announce bursts,
+ * more slots lose less: 691 thousand frames of 100 bytes a second with 16,384 slots, 872 thousand
+ * with 65,536 (2026-11-16). Benchmark: `bench packets`, "round trip, spinning" and "100 B without
+ * loss".
+ */
+#define RAW_RING_SLOTS_PER_RECEIVE 8
+
+/*
+ * The fewest slots of a ring, however few receives there are. The round trips of
+ * RAW_RING_SLOTS_PER_RECEIVE speak for it. Benchmark: `bench packets`, "round trip, spinning".
+ */
+#define RAW_RING_LEAST_SLOTS 512
+
+/*
+ * The longest ring, in bytes; rings for long frames have fewer slots. Room decides how much is
+ * lost. At 1500 bytes 27 MiB took 540 thousand frames a second without loss, 32 MiB 571 thousand,
+ * 64 MiB 581 thousand. At 9000 bytes 64 MiB took 210 thousand, 128 MiB 219 thousand (2026-11-16).
+ * Benchmark: `bench packets`, "1500 B without loss" and "9000 B without loss".
+ */
+#define RAW_RING_MOST_BYTES (128 << 20)
+
+/*
+ * Bytes that the socket of the ring keeps for all frames that are longer than a slot. No benchmark
+ * has decided it.
+ */
+#define RAW_RING_LONG_BYTES (16 << 20)
+
+/*
+ * Bytes of a block, in which the kernel allocates the ring. Slots do not cross the end of a block,
+ * so what is left there is lost. A slot with the longest frame must fit. No benchmark has decided
+ * it. One that is set up for it should compare `bench packets`, "9000 B without loss".
+ */
+#define RAW_RING_BLOCK_BYTES (256 << 10)
+
+/*
+ * Slots whose status the reader prefetches for the kernel when it has emptied the ring. The kernel
+ * reads the status before it fills the slot, mostly on the same core, and would wait for it. At
+ * 1500 bytes 6, 10 and 0 % more frames came without loss, in three runs (2026-11-16). Benchmark:
+ * `bench packets`, "1500 B without loss".
+ */
+#define RAW_RING_WARM_SLOTS 8
+
+/*
+ * Frames that one system call reads from a packet socket (SOFTRDMA_RAW=socket). The back end has a
+ * buffer of 68 KiB for each. No comparison with other values is recorded. Benchmark:
+ * `bench packets`, "100 B without loss", with that setting.
+ */
+#define RAW_SOCKET_BATCH 32
+
+/*
+ * Pieces of memory into which such a call reads, at most: four for each frame. A receive may have
+ * more; then fewer frames are read at once. No benchmark has decided it.
+ */
+#define RAW_SOCKET_PIECES (4 * RAW_SOCKET_BATCH)
+
+/*
+ * Bytes of the receive buffer of such a socket, or as many as the kernel grants. With 64 MiB and
+ * with 128 MiB, 155 and 161 thousand frames of 9000 bytes a second came without loss (2026-11-16);
+ * no figure for 32 MiB is recorded. Benchmark: `bench packets`, "9000 B without loss", with that
+ * setting.
+ */
+#define RAW_SOCKET_BUFFER_BYTES (32 << 20)
+
+/*
+ * Chunks of AF_XDP memory of one queue, a frame in each; twice as many where RAW_XDP_JUMBO_MTU says
+ * so. All queues together have at most twice this number, unless RAW_XDP_LEAST_CHUNKS asks for
+ * more. No comparison with other values is recorded. Benchmark: `bench packets`, "1500 B without
+ * loss", with SOFTRDMA_RAW=xdp.
+ */
+#define RAW_XDP_MOST_CHUNKS 8192
+
+/*
+ * The fewest chunks of one queue. With many queues, or where the limit of locked memory is low, the
+ * number is halved down to this. No benchmark has decided it.
+ */
+#define RAW_XDP_LEAST_CHUNKS 512
+
+/*
+ * The MTU, in bytes, above which a queue gets twice as many chunks. A jumbo frame of 9000 bytes
+ * takes three. No comparison with other values is recorded. Benchmark: `bench packets`, "9000 B
+ * without loss", with SOFTRDMA_RAW=xdp.
+ */
+#define RAW_XDP_JUMBO_MTU 3500
+
+/*
+ * Rules of a packet socket up to which its filter is classic BPF, which compares one rule after the
+ * other. With more it is eBPF, which looks them up in tables. No benchmark has decided 8:
+ * `bench packets` compares 1 rule with 256 ("100 B with 256 rules").
+ */
+#define RAW_MANY_RULES 8
+
+/*
+ * Rules of one mask up to which an eBPF filter compares them one after the other. With more it
+ * looks them up in a table, which is a call of a helper. No benchmark has decided 4.
+ */
+#define RAW_FEW_RULES 4
+
+/*
+ * Frames that one system call sends. The array is on the stack, with RC_MAX_SGE pieces for each. No
+ * comparison with other values is recorded, and no benchmark looks at the rate of sending alone.
+ */
+#define RAW_SEND_BATCH 64
+
+/*
+ * Bytes of the send buffer of a packet socket. No comparison with other values is recorded, and no
+ * benchmark looks at the rate of sending alone.
+ */
+#define RAW_SEND_BUFFER_BYTES (8 << 20)
+
+/*
+ * Milliseconds until the next attempt when the queue of the interface is full. The kernel does not
+ * tell when it has room again. No benchmark has decided it.
+ */
+#define RAW_SEND_RETRY_MS 1
 
 #endif

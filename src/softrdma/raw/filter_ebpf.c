@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../tuning.h"
 #include "filter.h"
 
-#define FEW            4     /* rules of one mask that are compared one by one */
-#define MAX_CODE       32000 /* a jump reaches so far */
+#define MAX_CODE       32000 /* instructions: a jump reaches no further */
 #define ETHERTYPE_QINQ 0x88a8
 #define DROP           2  /* TCX_DROP */
 #define NEXT           -1 /* TCX_NEXT */
@@ -381,7 +381,7 @@ static int add_rules(struct writer *to, struct filter_program *program,
 
 	for (const struct raw_rule *rule = first; rule < rules + num; rule++)
 		count += same_mask(rule, first);
-	if (count > FEW) {
+	if (count > RAW_FEW_RULES) {
 		error = add_table(program, rules, num, first, count);
 		if (!error)
 			look_up(to, &first->mask, (int)program->num_tables - 1, hit);

@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
+#include "../tuning.h"
 #include "bpf.h"
 #include "internal.h"
 
 #define MAX_INSTRUCTIONS 4096 /* of the kernel */
-#define MANY             8    /* rules: one by one they cost more than a look into a table */
 
 static int attach_classic(int fd, const struct raw_rules *rules)
 {
@@ -86,7 +86,7 @@ static int set_filter(struct packet_socket *packet, const struct raw_rules *rule
 	struct raw_rules here = {0};
 	int error = -EPERM;
 
-	if (rules->num > MANY)
+	if (rules->num > RAW_MANY_RULES)
 		error = attach_ebpf(packet->rx.source.fd, rules);
 	if (error)
 		error = attach_classic(packet->rx.source.fd, rules);

@@ -11,10 +11,8 @@
 
 #include "../../common/log.h"
 #include "../fork_order.h"
+#include "../tuning.h"
 #include "internal.h"
-
-#define POLL_BUDGET  64  /* frames per look: a poller wants its completions soon */
-#define READY_BUDGET 256 /* and who was woken is to be woken seldom */
 
 static pthread_mutex_t config = PTHREAD_MUTEX_INITIALIZER; /* guards rules and back ends; raw.h */
 static struct list all = {&all, &all};
@@ -132,7 +130,7 @@ static void rx_ready(struct progress_source *source, uint32_t events)
 		getsockopt(source->fd, SOL_SOCKET, SO_ERROR, &error, &len);
 	lock_take(&raw->qp->lock);
 	if (raw->rx == rx || raw->finishing == rx) {
-		receive(raw, READY_BUDGET);
+		receive(raw, RAW_READY_FRAMES);
 		/* Frames wait where they are until a receive is posted. */
 		if (raw->starved && !rx->paused)
 			rx->paused = !progress_rewatch(source, 0);
@@ -150,13 +148,13 @@ static void op_send(struct rc_qp *qp)
 static bool op_drive(struct rc_qp *qp, unsigned looks)
 {
 	struct raw_qp *raw = qp->conn;
-	unsigned found = receive(raw, POLL_BUDGET);
+	unsigned found = receive(raw, RAW_POLL_FRAMES);
 	bool any = found > 0;
 
 	(void)looks;
 	if (raw->rx && !raw->rx->paused) {
 		progress_looked(&raw->rx->source, found, qp->slept_for);
-		if (found == POLL_BUDGET)
+		if (found == RAW_POLL_FRAMES)
 			progress_left_backlog(&raw->rx->source);
 	}
 	if (qp->sq.next != qp->sq.tail && qp->state == IBV_QPS_RTS)

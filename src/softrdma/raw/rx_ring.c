@@ -12,21 +12,15 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include "../tuning.h"
 #include "internal.h"
 #include "packet.h"
 
-/* As many as the queue pair has receives, and for the time in which none is posted. */
-#define SLOTS_PER_RECEIVE 8
-#define LEAST_SLOTS       512
-#define MOST_BYTES        (128 << 20) /* long frames have fewer slots */
-#define LONG_BYTES        (16 << 20)  /* for all frames that are longer than a slot */
-#define BLOCK_BYTES       (256 << 10) /* what the kernel takes its memory in; slots do not cross them */
-#define LEAST_BLOCKS      2
-#define FRAME_AT          128 /* in a slot, behind what the kernel says of it */
-#define FRAME_EXTRA       22  /* an Ethernet header and two tags */
-#define CACHE_LINE        64
-#define WARM_SLOTS        8
-#define TRIES             16
+#define LEAST_BLOCKS 2
+#define FRAME_AT     128 /* in a slot, behind what the kernel says of it */
+#define FRAME_EXTRA  22  /* an Ethernet header and two tags */
+#define CACHE_LINE   64
+#define TRIES        16
 
 struct rx_ring {
 	struct packet_socket packet;
@@ -46,7 +40,7 @@ struct rx_ring {
 
 static struct tpacket2_hdr *frame_at_hand(const struct rx_ring *rx)
 {
-	return (void *)(rx->blocks + (size_t)rx->block * BLOCK_BYTES +
+	return (void *)(rx->blocks + (size_t)rx->block * RAW_RING_BLOCK_BYTES +
 			(size_t)rx->slot * rx->slot_bytes);
 }
 
@@ -129,7 +123,7 @@ static void warm_next(const struct rx_ring *rx, const struct tpacket2_hdr *frame
 {
 	const unsigned left = rx->slots_per_block - rx->slot - 1;
 
-	for (unsigned i = 1; i <= WARM_SLOTS && i <= left; i++)
+	for (unsigned i = 1; i <= RAW_RING_WARM_SLOTS && i <= left; i++)
 		__builtin_prefetch((const char *)frame + (size_t)i * rx->slot_bytes, 1);
 }
 
@@ -165,15 +159,17 @@ static unsigned receive(struct raw_rx *base, unsigned budget)
  */
 static unsigned blocks_for(const struct rx_ring *rx, uint64_t receives)
 {
-	uint64_t slots = receives * SLOTS_PER_RECEIVE;
+	uint64_t slots = receives * RAW_RING_SLOTS_PER_RECEIVE;
 	uint64_t num;
 
-	if (slots < LEAST_SLOTS)
-		slots = LEAST_SLOTS;
+	if (slots < RAW_RING_LEAST_SLOTS)
+		slots = RAW_RING_LEAST_SLOTS;
 	num = (slots + rx->slots_per_block - 1) / rx->slots_per_block;
 	if (num < LEAST_BLOCKS)
 		num = LEAST_BLOCKS;
-	return num < MOST_BYTES / BLOCK_BYTES ? (unsigned)num : MOST_BYTES / BLOCK_BYTES;
+	return num < RAW_RING_MOST_BYTES / RAW_RING_BLOCK_BYTES
+		       ? (unsigned)num
+		       : RAW_RING_MOST_BYTES / RAW_RING_BLOCK_BYTES;
 }
 
 static int ask_for_blocks(struct rx_ring *rx, unsigned num)
@@ -182,7 +178,7 @@ static int ask_for_blocks(struct rx_ring *rx, unsigned num)
 
 	for (; num >= LEAST_BLOCKS && error == -ENOMEM; num /= 2) {
 		struct tpacket_req request = {
-			.tp_block_size = BLOCK_BYTES,
+			.tp_block_size = RAW_RING_BLOCK_BYTES,
 			.tp_block_nr = num,
 			.tp_frame_size = rx->slot_bytes,
 			.tp_frame_nr = num * rx->slots_per_block,
@@ -218,7 +214,7 @@ static bool keep_long_frames(const struct rx_ring *rx)
 
 	return !setsockopt(rx->packet.rx.source.fd, SOL_PACKET, PACKET_COPY_THRESH, &one,
 			   sizeof(one)) &&
-	       packet_make_room(&rx->packet, LONG_BYTES);
+	       packet_make_room(&rx->packet, RAW_RING_LONG_BYTES);
 }
 
 /* What a slot is to hold. Short ones are worth it: there are more, and they lie closer together. */
@@ -244,20 +240,20 @@ static int map_ring(struct rx_ring *rx, const struct raw_qp *raw)
 		return -errno;
 	rx->slot_bytes =
 		(FRAME_AT + room_of_slots(rx, raw) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-	if (rx->slot_bytes > BLOCK_BYTES)
+	if (rx->slot_bytes > RAW_RING_BLOCK_BYTES)
 		return -EMSGSIZE;
-	rx->slots_per_block = BLOCK_BYTES / rx->slot_bytes;
+	rx->slots_per_block = RAW_RING_BLOCK_BYTES / rx->slot_bytes;
 	error = ask_for_blocks(rx, blocks_for(rx, raw->max_receives));
 	if (error)
 		return error;
-	rx->blocks = mmap(NULL, (size_t)rx->num_blocks * BLOCK_BYTES, PROT_READ | PROT_WRITE,
-			  MAP_SHARED, fd, 0);
+	rx->blocks = mmap(NULL, (size_t)rx->num_blocks * RAW_RING_BLOCK_BYTES,
+			  PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (rx->blocks == MAP_FAILED) {
 		rx->blocks = NULL;
 		return -errno;
 	}
 	/* A child that has the mapping would keep the socket. */
-	madvise(rx->blocks, (size_t)rx->num_blocks * BLOCK_BYTES, MADV_DONTFORK);
+	madvise(rx->blocks, (size_t)rx->num_blocks * RAW_RING_BLOCK_BYTES, MADV_DONTFORK);
 	return 0;
 }
 
@@ -266,7 +262,7 @@ static void rx_ring_close(struct raw_rx *base)
 	struct rx_ring *rx = container_of(base, struct rx_ring, packet.rx);
 
 	if (rx->blocks)
-		munmap(rx->blocks, (size_t)rx->num_blocks * BLOCK_BYTES);
+		munmap(rx->blocks, (size_t)rx->num_blocks * RAW_RING_BLOCK_BYTES);
 	packet_close(&rx->packet);
 	free(rx->whole);
 	free(rx);

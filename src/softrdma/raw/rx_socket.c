@@ -10,12 +10,9 @@
 #include <sys/socket.h>
 
 #include "../../common/log.h"
+#include "../tuning.h"
 #include "internal.h"
 #include "packet.h"
-
-#define BATCH       32
-#define RECV_BUFFER (32 << 20)
-#define MOST_PIECES (4 * BATCH)
 
 union control {
 	struct cmsghdr header;
@@ -25,9 +22,9 @@ union control {
 struct rx_socket {
 	struct packet_socket packet;
 	/* What was read, and not delivered yet: messages next to num. */
-	struct mmsghdr messages[BATCH];
-	struct iovec pieces[MOST_PIECES];
-	union control controls[BATCH];
+	struct mmsghdr messages[RAW_SOCKET_BATCH];
+	struct iovec pieces[RAW_SOCKET_PIECES];
+	union control controls[RAW_SOCKET_BATCH];
 	unsigned next, num;
 	char (*frames)[PACKET_LONGEST];
 };
@@ -66,12 +63,12 @@ static bool fetch(struct rx_socket *rx)
 {
 	int num;
 
-	for (unsigned i = 0; i < BATCH; i++) {
+	for (unsigned i = 0; i < RAW_SOCKET_BATCH; i++) {
 		rx->pieces[i] = (struct iovec){rx->frames[i], PACKET_LONGEST};
 		describe(rx, i, &rx->pieces[i], 1);
 	}
-	num = recvmmsg(rx->packet.rx.source.fd, rx->messages, BATCH, MSG_DONTWAIT | MSG_TRUNC,
-		       NULL);
+	num = recvmmsg(rx->packet.rx.source.fd, rx->messages, RAW_SOCKET_BATCH,
+		       MSG_DONTWAIT | MSG_TRUNC, NULL);
 	rx->next = 0;
 	rx->num = num > 0 ? (unsigned)num : 0;
 	return num > 0;
@@ -103,7 +100,7 @@ static unsigned describe_receives(struct rx_socket *rx, unsigned most)
 		size_t bytes;
 		int count;
 
-		if (!view.length || used + view.num_sge > MOST_PIECES)
+		if (!view.length || used + view.num_sge > RAW_SOCKET_PIECES)
 			break;
 		count = rc_sge_slice(view.sge, view.num_sge, 0, view.length, &rx->pieces[used],
 				     (int)view.num_sge, &bytes);
@@ -159,7 +156,8 @@ static unsigned receive(struct raw_rx *base, unsigned budget)
 
 		/* Those that are to be matched here may not be wanted. */
 		if (rx->next == rx->num && !rx->packet.unfiltered.num)
-			num = describe_receives(rx, left < BATCH ? left : BATCH);
+			num = describe_receives(rx,
+						left < RAW_SOCKET_BATCH ? left : RAW_SOCKET_BATCH);
 		if (num) {
 			num = fetch_into_receives(rx, num);
 			if (!num)
@@ -191,7 +189,7 @@ static int rx_socket_open(struct raw_rx **out, struct raw_qp *raw, const struct 
 
 	if (!rx)
 		return -ENOMEM;
-	rx->frames = malloc(BATCH * sizeof(*rx->frames));
+	rx->frames = malloc(RAW_SOCKET_BATCH * sizeof(*rx->frames));
 	error = rx->frames ? packet_open(&rx->packet, raw, &raw_rx_socket, rules) : -ENOMEM;
 	if (error) {
 		free(rx->frames);
@@ -200,7 +198,7 @@ static int rx_socket_open(struct raw_rx **out, struct raw_qp *raw, const struct 
 	}
 	fd = rx->packet.rx.source.fd;
 	setsockopt(fd, SOL_PACKET, PACKET_AUXDATA, &one, sizeof(one));
-	packet_make_room(&rx->packet, RECV_BUFFER); /* or as much as it gets */
+	packet_make_room(&rx->packet, RAW_SOCKET_BUFFER_BYTES); /* or as much as it gets */
 	error = packet_bind(&rx->packet, rules);
 	if (error) {
 		rx_socket_close(&rx->packet.rx);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
+#include "../tuning.h"
 #include "bpf.h"
 #include "rx.h"
 #include "internal.h"
@@ -23,10 +24,7 @@
 #define XDP_PKT_CONTD (1 << 0)
 #endif
 
-#define MOST_CHUNKS  8192 /* of all queues together */
-#define LEAST_CHUNKS 512
-#define JUMBO_MTU    3500
-#define BUSY_TRIES   40 /* 5 ms each: a socket that was closed holds its queue for a while */
+#define BUSY_TRIES 40 /* 5 ms each: a socket that was closed holds its queue for a while */
 
 struct rx_xdp {
 	struct raw_rx rx;
@@ -173,7 +171,7 @@ static int open_queue(struct rx_xdp *rx, struct xsk_place *place)
 		if (error == -EBUSY && ++tries < BUSY_TRIES)
 			pause_ms(5);
 		else if ((error == -ENOBUFS || error == -ENOMEM) &&
-			 place->num_chunks > LEAST_CHUNKS)
+			 place->num_chunks > RAW_XDP_LEAST_CHUNKS)
 			place->num_chunks /= 2; /* the limit of locked memory */
 		else
 			return error;
@@ -189,14 +187,15 @@ static int open_queues(struct rx_xdp *rx, const struct raw_interface *iface, boo
 	const unsigned num = iface->num_queues;
 	struct xsk_place place = {.ifindex = iface->index,
 				  .mtu = iface->mtu,
-				  .num_chunks = MOST_CHUNKS,
+				  .num_chunks = RAW_XDP_MOST_CHUNKS,
 				  .zero_copy = zero_copy};
 	int error = 0;
 
 	/* A jumbo frame needs three. */
-	if (iface->mtu > JUMBO_MTU)
+	if (iface->mtu > RAW_XDP_JUMBO_MTU)
 		place.num_chunks *= 2;
-	while (place.num_chunks > LEAST_CHUNKS && place.num_chunks * num > 2 * MOST_CHUNKS)
+	while (place.num_chunks > RAW_XDP_LEAST_CHUNKS &&
+	       place.num_chunks * num > 2 * RAW_XDP_MOST_CHUNKS)
 		place.num_chunks /= 2;
 	for (; place.queue < num && !error; place.queue++)
 		error = open_queue(rx, &place);

@@ -9,17 +9,15 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
+#include "../tuning.h"
 #include "internal.h"
 
-#define BATCH         64
-#define SEND_BUFFER   (8 << 20)
-#define RETRY_MS      1
 #define REFUSED_FOR   1000000000u /* ns: then the interface's queue is not full but stuck */
 #define MAX_FRAME_LEN (64 << 10)
 
 struct batch {
-	struct mmsghdr messages[BATCH];
-	struct iovec pieces[BATCH * RC_MAX_SGE];
+	struct mmsghdr messages[RAW_SEND_BATCH];
+	struct iovec pieces[RAW_SEND_BATCH * RC_MAX_SGE];
 	unsigned num;
 };
 
@@ -59,7 +57,7 @@ static bool wait_for_queue(struct raw_tx *tx)
 		tx->refused_since = now;
 	if (now - tx->refused_since > REFUSED_FOR)
 		return false;
-	progress_timer_arm(&tx->retry, RETRY_MS);
+	progress_timer_arm(&tx->retry, RAW_SEND_RETRY_MS);
 	return true;
 }
 
@@ -113,7 +111,7 @@ static void gather(const struct raw_qp *raw, struct batch *batch)
 	unsigned used = 0;
 
 	batch->num = 0;
-	for (uint32_t i = sq->next; i != sq->tail && batch->num < BATCH; i++) {
+	for (uint32_t i = sq->next; i != sq->tail && batch->num < RAW_SEND_BATCH; i++) {
 		const struct rc_send *send = rc_send_at(sq, i);
 		struct msghdr *message = &batch->messages[batch->num].msg_hdr;
 		size_t bytes;
@@ -199,7 +197,7 @@ int raw_tx_open(struct raw_qp *raw)
 	const struct sockaddr_ll address = {.sll_family = AF_PACKET,
 					    .sll_ifindex = (int)raw->iface.index};
 	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	const int size = SEND_BUFFER;
+	const int size = RAW_SEND_BUFFER_BYTES;
 	int error;
 
 	raw->tx.source = (struct progress_source){

@@ -130,6 +130,13 @@
  */
 #define RC_LOOKS 16
 
+/*
+ * Consecutive empty polls of a connection before an acknowledgement leaves without company. A
+ * program may poll once more before it posts its reply: with 1, libibmsg made twice as many system
+ * calls over TCP. Benchmark: `bench ibmsg`, "64 B ping-pong, polling".
+ */
+#define RC_ACK_POLLS 2
+
 /* ---- shm: connections in shared memory ---- */
 
 /*
@@ -146,6 +153,14 @@
  * Benchmark: `bench peers`, connections in turn, and "64 B one way, polling", the rows of shm.
  */
 #define SHM_MISSES_TO_LOOK_ONCE 64
+
+/*
+ * Looks at the ring between two at what the peer has placed, while acknowledgements are awaited.
+ * Each look takes a cache line away from the peer, which writes both, and mostly a message comes
+ * first. More looks delay the completion of a request that nobody replies to. Benchmark: `bench
+ * peers`, "64 B one way, polling" in shared memory; 4 was never compared finely.
+ */
+#define SHM_LOOKS_PER_ACK 4
 
 /*
  * Consecutive messages found without waiting that let a poll take one entry more. The peer is then

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
-#define RC_ACK_POLLS 2 /* empty polls before an acknowledgement leaves alone */
-
 /* ---- entries and exits ---- */
 
 /*

@@ -221,16 +221,13 @@ static int poll_once(struct cq *cq)
 
 bool loop_poll_cq(struct cq *cq)
 {
-	int total = poll_once(cq), count = total;
+	int total = 0, count;
 
-	if (count <= 0)
-		return false;
-	/* What a callback has sent may be over already: it is dealt with in the same turn. */
 	do {
 		count = poll_once(cq);
 		total += count > 0 ? count : 0;
 	} while (count == POLL_BATCH && total < POLL_MOST);
-	return true;
+	return total;
 }
 
 static bool poll_unarmed(struct loop *loop)

@@ -118,51 +118,30 @@ static void count_down(struct soft_channel *channel)
  * waiting thread may be asleep.
  *
  * The channel notes one waiting thread. A second one that waits at the same time has all its events
- * counted.
+ * counted. No lock is needed for the note: a thread finds itself there only if it wrote it itself.
  */
 static void begin_wait(struct soft_channel *channel)
 {
-	pthread_mutex_lock(&channel->lock);
-	if (!channel->has_waiter) {
-		channel->has_waiter = true;
-		channel->waiter = pthread_self();
-	}
-	pthread_mutex_unlock(&channel->lock);
+	pthread_t none = 0;
+
+	atomic_compare_exchange_strong(&channel->waiter, &none, pthread_self());
 }
 
-/* Is this thread the one that is noted? The lock is held. */
 static bool is_waiter(const struct soft_channel *channel)
 {
-	return channel->has_waiter && pthread_equal(channel->waiter, pthread_self());
+	return pthread_equal(atomic_load(&channel->waiter), pthread_self());
 }
 
-/* The lock is held. */
-static bool has_uncounted(const struct soft_channel *channel)
-{
-	return atomic_load(&channel->queued) != channel->counted;
-}
-
-/* The caller takes an event next, so one that is not counted stays so. */
-static void end_wait(struct soft_channel *channel)
-{
-	pthread_mutex_lock(&channel->lock);
-	if (is_waiter(channel))
-		channel->has_waiter = false;
-	pthread_mutex_unlock(&channel->lock);
-}
-
-/* The thread was cancelled: its event is for others, who look for it at the descriptor. */
-static void abandon_wait(void *arg)
+/*
+ * Also called when the thread is cancelled. That happens only in its sleep, before which it has
+ * seen that nothing is queued, so no event is left uncounted.
+ */
+static void end_wait(void *arg)
 {
 	struct soft_channel *channel = arg;
 
-	pthread_mutex_lock(&channel->lock);
-	if (is_waiter(channel)) {
-		channel->has_waiter = false;
-		if (has_uncounted(channel))
-			count_up(channel);
-	}
-	pthread_mutex_unlock(&channel->lock);
+	if (is_waiter(channel))
+		atomic_store(&channel->waiter, 0);
 }
 
 /* ---- events ---- */
@@ -173,7 +152,7 @@ void channel_signal(struct soft_channel *channel, struct soft_cq *cq)
 
 	UNCANCELLABLE; /* a poll may signal it */
 	pthread_mutex_lock(&channel->lock);
-	needs_count = !is_waiter(channel) || has_uncounted(channel);
+	needs_count = !is_waiter(channel) || atomic_load(&channel->queued) != channel->counted;
 	if (cq->events_queued++ == 0)
 		list_add_tail(&channel->events, &cq->event_link);
 	atomic_fetch_add(&channel->queued, 1);
@@ -218,13 +197,12 @@ static int wait_for_event(struct soft_channel *channel)
 	if (channel->loops)
 		leave_loop(channel);
 	begin_wait(channel);
-	pthread_cleanup_push(abandon_wait, channel);
+	pthread_cleanup_push(end_wait, channel);
 	/* It lets the thread be cancelled while it sleeps, in the state that it is called in. */
 	held = uncancel_begin_sleep();
 	error = progress_wait(channel->count_fd, &channel->queued);
 	uncancel_end_sleep(held);
-	pthread_cleanup_pop(0);
-	end_wait(channel);
+	pthread_cleanup_pop(1);
 	return error;
 }
 

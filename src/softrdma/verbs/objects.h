@@ -126,9 +126,8 @@ struct soft_channel {
 	struct list events;        /* CQs with an event to be fetched */
 	atomic_uint queued;        /* events in all */
 	unsigned counted;          /* of them at count_fd: all, or all but one (channel.c) */
-	bool has_waiter;           /* a thread is in ibv_get_cq_event: */
-	pthread_t waiter;
-	int cqs; /* that use this channel */
+	_Atomic(pthread_t) waiter; /* a thread in ibv_get_cq_event; 0: none */
+	int cqs;                   /* that use this channel */
 };
 
 /*

@@ -137,6 +137,49 @@
  */
 #define RC_ACK_POLLS 2
 
+/* ---- verbs: polls and posts ---- */
+
+/*
+ * Queue pairs that may be active at a CQ: they had traffic lately, and an empty poll looks at each.
+ * With 4, 30 connections of shared memory in turn took 4.5 us for a message; with 32 they take
+ * 0.34 us. Benchmark: `bench peers`, connections in turn.
+ */
+#define CQ_MAX_ACTIVE 32
+
+/*
+ * Those of them at which a look is a system call. Beyond a few, one look at the whole DATA set is
+ * cheaper. No comparison with other values is recorded. Benchmark: `bench peers`, connections in
+ * turn, the rows of tcp.
+ */
+#define CQ_MAX_ACTIVE_SYSCALL 4
+
+/*
+ * Active queue pairs that did something without a completion, after which a poll returns. No
+ * comparison with other values is recorded. Benchmark: `bench softrdma`, the 1 MiB streams.
+ */
+#define CQ_HITS 4
+
+/*
+ * Consecutive empty polls after which a queue pair becomes inactive, if a look at it is a system
+ * call. No comparison with other values is recorded. Benchmark: `bench peers`, connections in turn.
+ */
+#define CQ_EMPTY_POLLS_SYSCALL 64
+
+/* The same if a look is a read of memory, which costs a poll little. Benchmark: as above. */
+#define CQ_EMPTY_POLLS 2048
+
+/*
+ * Requests that may wait to leave together in one system call. No comparison with other values is
+ * recorded. Benchmark: `bench softrdma`, "64 B SEND stream".
+ */
+#define POST_MAX_HELD_BACK 32
+
+/*
+ * Bytes of a request with which it and those before it leave at once: its copy dominates the system
+ * call. No comparison with other values is recorded. Benchmark: as above, and the 1 MiB streams.
+ */
+#define POST_MAX_HELD_BACK_BYTES (32 << 10)
+
 /* ---- shm: connections in shared memory ---- */
 
 /*

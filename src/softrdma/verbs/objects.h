@@ -130,17 +130,6 @@ struct soft_channel {
 	int cqs;                   /* that use this channel */
 };
 
-/*
- * A queue pair is active at a CQ if it had traffic lately: an empty poll looks at it. At most so
- * many are active, and so many of those at which a look is a system call.
- */
-#define CQ_MAX_ACTIVE          32
-#define CQ_MAX_ACTIVE_SYSCALL  4
-#define CQ_HITS                4 /* that did something, in one poll */
-/* Consecutive empty polls after which a queue pair becomes inactive. */
-#define CQ_EMPTY_POLLS_SYSCALL 64
-#define CQ_EMPTY_POLLS         2048
-
 struct cqe {
 	struct ibv_wc wc;
 	uint64_t stamp; /* CLOCK_MONOTONIC in ns, if the CQ is stamped */

@@ -11,9 +11,6 @@
 #include "objects.h"
 #include "post.h"
 
-#define MAX_HELD_BACK       32 /* requests that may wait to leave together */
-#define MAX_HELD_BACK_BYTES (32 << 10)
-
 /* ---- send requests ---- */
 
 struct opcode_rule {
@@ -148,8 +145,8 @@ void post_publish(struct soft_qp *qp, uint32_t tail)
 
 /*
  * The first request after a poll of either CQ leaves at once, for latency. Those behind it are held
- * back to leave together, for rate: until the program polls, MAX_HELD_BACK have gathered, or the
- * progress thread comes by.
+ * back to leave together, for rate: until the program polls, POST_MAX_HELD_BACK have gathered, or
+ * the progress thread comes by.
  */
 static void send_now_or_later(struct soft_qp *qp)
 {
@@ -157,8 +154,8 @@ static void send_now_or_later(struct soft_qp *qp)
 			 atomic_load_explicit(&qp->recv_cq->polls, memory_order_relaxed);
 	const struct rc_send *last = rc_send_at(&qp->rc.sq, qp->rc.sq.tail - 1);
 
-	if (qp->rc.service->memory_only || qp->sent_at != polls || qp->held_back >= MAX_HELD_BACK ||
-	    last->length >= MAX_HELD_BACK_BYTES) {
+	if (qp->rc.service->memory_only || qp->sent_at != polls ||
+	    qp->held_back >= POST_MAX_HELD_BACK || last->length >= POST_MAX_HELD_BACK_BYTES) {
 		qp->sent_at = polls;
 		qp->held_back = 0;
 		qp->rc.service->send(&qp->rc);

@@ -101,6 +101,9 @@ int cq_needs(const struct program *program, int cq)
 			} else if (!counted[side->srq]) {
 				counted[side->srq] = true;
 				entries += program->srqs[side->srq].depth;
+				/* Then receives are replaced without knowing which are lost. */
+				if (program->fault.kind == FAULT_DESTROY)
+					entries += srq_count_messages(program, side->srq);
 			}
 		}
 	return entries;

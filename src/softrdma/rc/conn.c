@@ -90,18 +90,23 @@ static bool op_send_now(struct rc_qp *qp, const struct ibv_sge *sge, unsigned nu
 }
 
 /*
- * What arrived is acknowledged with what is sent next, or when a poller finds nothing more. It has
+ * What arrived is acknowledged with what is sent next. If the program has not replied when more
+ * arrives, it is a stream, and the sender may wait for this. If nothing more arrives, a poller has
  * to look more than once: a program may poll again before it posts its reply.
  */
-static bool has_company_stayed_away(struct rc_conn *conn, bool any)
+static bool has_company_stayed_away(struct rc_conn *conn, bool was_due, bool any)
 {
-	conn->rx.empty_polls = any ? 0 : conn->rx.empty_polls + 1;
-	return conn->rx.empty_polls >= RC_ACK_POLLS;
+	if (!was_due)
+		conn->rx.lone_polls = 0;
+	else
+		conn->rx.lone_polls += any ? RC_ACK_POLLS : 1;
+	return conn->rx.lone_polls >= RC_ACK_POLLS;
 }
 
 static bool op_drive(struct rc_qp *qp, unsigned looks)
 {
 	struct rc_conn *conn = qp->conn;
+	bool was_due = conn->rx.ack_due;
 	bool any = conn->transport->poll(conn, looks);
 
 	if (conn_is_attached(conn) && conn->tx.open)
@@ -109,7 +114,7 @@ static bool op_drive(struct rc_qp *qp, unsigned looks)
 	if (conn_is_attached(conn) && rc_is_pending(conn))
 		any |= conn->transport->send(conn);
 	if (conn_is_attached(conn) && conn->rx.ack_due) {
-		if (has_company_stayed_away(conn, any))
+		if (has_company_stayed_away(conn, was_due, any))
 			conn->transport->acknowledge(conn);
 		else if (any && (!progress_is_poller_owned(&conn->source) ||
 				 !conn->source.set_poller_owned))

@@ -119,9 +119,9 @@ struct rc_rx {
 	uint32_t position;    /* behind all that was taken; the transport's */
 	bool fetching;        /* the data of a whole Send, which began at: */
 	uint32_t fetch_position;
-	bool ack_due;         /* something was placed that the peer may wait to hear of */
-	unsigned empty_polls; /* in a row since then */
-	bool delivered;       /* a message has ended; cleared by the transport */
+	bool ack_due;        /* something was placed that the peer may wait to hear of */
+	unsigned lone_polls; /* since then without a reply */
+	bool delivered;      /* a message has ended; cleared by the transport */
 
 	struct list held; /* frames that wait for a receive, in order */
 	size_t held_bytes;

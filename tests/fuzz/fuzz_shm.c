@@ -24,7 +24,7 @@ struct play {
 	struct guest guest;
 	struct input input;
 	uint8_t *last;   /* the entry that was put last */
-	unsigned pauses; /* so many were made */
+	unsigned pauses; /* made by this input */
 	bool lied;       /* about how far the lodger has read: the side may overwrite it */
 };
 

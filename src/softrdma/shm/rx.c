@@ -263,7 +263,7 @@ bool shm_rx_poll(struct shm_conn *conn, unsigned looks)
 	/*
 	 * Another look from here is quicker than the poller's next poll. But a connection that has
 	 * been silent for a while may be one of many that the poller looks at, and one that waits
-	 * to send or for an acknowledgement goes on with that first.
+	 * to send goes on with that first.
 	 */
 	if (rx->misses == SHM_MISSES_TO_LOOK_ONCE || rc_is_pending(&conn->rc))
 		looks = 1;

@@ -27,7 +27,7 @@ struct ear {
 	unsigned said;   /* FPDUs that the stranger has begun to say */
 	bool wild;       /* some are not as the protocol has them, so nobody knows their effect */
 	uint64_t acknowledged;
-	uint16_t messages[MAX_SAID + 1]; /* that are whole after so many FPDUs */
+	uint16_t messages[MAX_SAID + 1]; /* whole messages, by the FPDUs said */
 	unsigned asked, answered;        /* numbers of requests */
 	struct asked request[MAX_ASKED];
 	struct ddp_order order;

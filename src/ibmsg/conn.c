@@ -296,12 +296,15 @@ void conn_attend(struct conn *conn)
 		return;
 	}
 	if (!conn->doom && conn->state == CONN_OPEN && !conn->parting) {
-		/* An answer leaves first; then receives, which may be worth a word of their own. */
+		/*
+		 * Answers leave first, also those of an application that has waited for its buffer.
+		 * Then receives, which may be worth a word of their own.
+		 */
 		send_pump(conn);
+		send_tell_finished(conn);
 		if (recv_fill(conn))
 			conn_doom(conn, IBMSG_MEMORY_REGISTRATION_FAILED);
 		send_owed(conn);
-		send_tell_finished(conn);
 	}
 	if (conn->doom)
 		conn_close(conn, conn->doom);

@@ -494,6 +494,8 @@ void send_completed(struct conn *conn, enum wr_kind kind)
 	case WR_DATA:
 		conn->sends--;
 		data_completed(conn);
+		/* Now, so that a reply to what comes behind it finds the buffer free. */
+		send_tell_finished(conn);
 		break;
 	case WR_MANY:
 		conn->sends--;

@@ -48,7 +48,7 @@ static void canonical(uint8_t *ulpdu, const struct ddp_header *header)
 	ulpdu[1] &= 0xcf;
 	if (header->tagged)
 		return;
-	if (header->opcode != RDMAP_SEND_INV && header->opcode != RDMAP_SEND_SE_INV)
+	if (header->opcode < RDMAP_SEND || header->opcode > RDMAP_SEND_SE_INV)
 		put_be32(ulpdu + 2, 0);
 	if (is_fixed(header->opcode))
 		put_be32(ulpdu + 14, 0);
@@ -74,7 +74,7 @@ static size_t encode(const struct ddp_header *header, uint8_t *out)
 	case RDMAP_ATOMIC_RESPONSE:
 		return ddp_put_atomic_response(out, header->msn, &header->atomic_response);
 	default:
-		return ddp_put_send(out, header->opcode, header->last, header->invalidate_stag,
+		return ddp_put_send(out, header->opcode, header->last, header->ulp_word,
 				    header->msn, header->mo, header->payload_len);
 	}
 }

@@ -227,7 +227,8 @@ static void put_word(struct play *play)
 	} else {
 		uint8_t kind = take_byte(&play->input), flags = take_byte(&play->input);
 
-		word = ring_first_word(kind, flags, (uint16_t)take_word(&play->input));
+		word = ring_first_word(kind & 15, flags & RC_FLAGS, take_word(&play->input) & 8191,
+				       out->placed);
 	}
 	memcpy(cell_of(play, out->tail), &word, sizeof(word));
 	out->tail += how >> 1 & 3;

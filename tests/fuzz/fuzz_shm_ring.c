@@ -127,7 +127,7 @@ static void read_patched(struct input *input)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	const uint64_t nothing = ring_first_word(RING_NOTHING, 0, 0);
+	const uint64_t nothing = ring_first_word(RING_NOTHING, 0, 0, 0);
 	struct input input = {data, size};
 
 	memset(cells, 0, sizeof(cells));

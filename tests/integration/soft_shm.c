@@ -390,10 +390,10 @@ static void test_line_arrives_whatever_it_looks_like(void **state)
 		0,
 		1,
 		UINT64_MAX,
-		ring_first_word(RING_NOTHING, 0, 0),
-		ring_first_word(RING_PAD, 0, 0),
-		ring_first_word(RC_SEND, RC_LAST, RING_MAX_PAYLOAD),
-		ring_first_word(0xff, 0xff, 0xffff),
+		ring_first_word(RING_NOTHING, 0, 0, 0),
+		ring_first_word(RING_PAD, 0, 0, 0),
+		ring_first_word(RC_SEND, RC_LAST, RING_MAX_PAYLOAD, 0),
+		ring_first_word(15, RC_FLAGS, 8191, UINT32_MAX),
 	};
 	struct pair pair;
 

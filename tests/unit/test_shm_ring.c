@@ -152,14 +152,18 @@ static void expect_line(uint64_t first, uint8_t value)
 	assert_memory_equal(payload, line, sizeof(line));
 	/* With a header only where it could be taken for one. */
 	assert_int_equal((size_t)(payload - cells) % RING_CELL,
-			 first >> 32 == RING_MARK ? RING_WORD : 0);
+			 (uint32_t)first >> 22 == RING_MARK ? RING_WORD : 0);
 	ring_pop(&reader);
 }
 
 static void test_ring_line_needs_no_header(void **state)
 {
-	static const uint64_t firsts[] = {0, 1, UINT64_MAX, (uint64_t)RING_MARK,
-					  (uint64_t)(RING_MARK ^ 1) << 32};
+	static const uint64_t firsts[] = {0,
+					  1,
+					  UINT64_MAX,
+					  (uint64_t)RING_MARK,
+					  (uint64_t)RING_MARK << 54,
+					  (uint64_t)(RING_MARK ^ 1) << 22};
 
 	(void)state;
 	for (unsigned i = 0; i < 3 * RING_CELLS; i++) {
@@ -174,12 +178,35 @@ static void test_ring_line_needs_no_header(void **state)
 	}
 }
 
+/* The writer is to know whether the reader has been told. */
+static void test_ring_headers_tell_what_was_placed(void **state)
+{
+	static const uint32_t positions[] = {7, 0, UINT32_MAX};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(positions) / sizeof(*positions); i++) {
+		uint32_t before = reader.placed;
+
+		writer.placed = positions[i];
+		assert_int_equal(put_line(1, 1), 0);
+		assert_int_equal(writer.told, before);
+		expect_line(1, 1);
+		assert_int_equal(reader.placed, before);
+		assert_int_equal(put(i ? 500 : 100, 7), 0);
+		assert_int_equal(writer.told, positions[i]);
+		expect(i ? 500 : 100, 7);
+		assert_int_equal(reader.placed, positions[i]);
+		ring_publish(&reader);
+	}
+}
+
 /* Whatever it says behind it. */
 static void test_ring_line_with_the_mark_has_a_header(void **state)
 {
-	const uint64_t firsts[] = {ring_first_word(RING_NOTHING, 0, 0),
-				   ring_first_word(RING_PAD, 0, 0),
-				   ring_first_word(RC_SEND, RC_LAST, 64), ~0ull << 32 | 5};
+	const uint64_t firsts[] = {ring_first_word(RING_NOTHING, 0, 0, 0),
+				   ring_first_word(RING_PAD, 0, 0, 0),
+				   ring_first_word(RC_SEND, RC_LAST, 64, 0),
+				   ring_first_word(RC_SEND, RC_LAST, 64, UINT32_MAX)};
 
 	(void)state;
 	for (unsigned i = 0; i < sizeof(firsts) / sizeof(*firsts); i++) {
@@ -271,7 +298,7 @@ static void test_ring_payload_that_looks_like_a_header_is_no_entry(void **state)
 			for (size_t at = 0; at < entry.len; at++)
 				to[at] = (uint8_t)(at % 8 ? 0x55 : i);
 			for (uint32_t cell = 1; cell < 4; cell++) {
-				uint64_t word = ring_first_word(RC_SEND, RC_LAST, 9);
+				uint64_t word = ring_first_word(RC_SEND, RC_LAST, 9, 0);
 
 				memcpy(to - RING_HEADER + (size_t)cell * RING_CELL, &word,
 				       sizeof(word));
@@ -366,7 +393,7 @@ static void test_ring_reader_that_lies_is_found_out(void **state)
 
 static void refuse(struct rc_frame entry)
 {
-	uint64_t word = ring_first_word(entry.kind, entry.flags, (uint16_t)entry.len);
+	uint64_t word = ring_first_word(entry.kind, entry.flags, entry.len, 0);
 	struct rc_frame out;
 	const uint8_t *payload;
 
@@ -379,16 +406,16 @@ static void test_ring_entry_that_makes_no_sense_is_refused(void **state)
 	(void)state;
 	refuse((struct rc_frame){.kind = RC_KINDS});
 	refuse((struct rc_frame){.kind = RING_PAD});
-	refuse((struct rc_frame){.kind = RC_SEND, .flags = RC_FLAGS + 1});
+	refuse((struct rc_frame){.kind = 15});
 	refuse((struct rc_frame){.kind = RING_NOTHING, .len = 1});
 	refuse((struct rc_frame){.kind = RING_PAD, .flags = RC_LAST});
 	refuse((struct rc_frame){.kind = RC_SEND, .len = RING_MAX_PAYLOAD + 1});
-	refuse((struct rc_frame){.kind = RC_SEND, .len = UINT16_MAX});
+	refuse((struct rc_frame){.kind = RC_SEND, .len = 8191});
 }
 
 static void test_ring_entry_over_the_end_is_refused(void **state)
 {
-	const uint64_t word = ring_first_word(RC_SEND, 0, RING_CELL);
+	const uint64_t word = ring_first_word(RC_SEND, 0, RING_CELL, 0);
 	struct rc_frame out;
 	const uint8_t *payload;
 
@@ -400,7 +427,7 @@ static void test_ring_entry_over_the_end_is_refused(void **state)
 
 static void test_ring_two_pads_in_a_row_are_refused(void **state)
 {
-	const uint64_t pad = ring_first_word(RING_PAD, 0, 0);
+	const uint64_t pad = ring_first_word(RING_PAD, 0, 0, 0);
 	struct rc_frame out;
 	const uint8_t *payload;
 
@@ -517,6 +544,7 @@ int main(void)
 		cmocka_unit_test_setup(test_ring_entries_come_out_in_order, open_ring),
 		cmocka_unit_test_setup(test_ring_header_comes_out_as_it_went_in, open_ring),
 		cmocka_unit_test_setup(test_ring_line_needs_no_header, open_ring),
+		cmocka_unit_test_setup(test_ring_headers_tell_what_was_placed, open_ring),
 		cmocka_unit_test_setup(test_ring_line_with_the_mark_has_a_header, open_ring),
 		cmocka_unit_test_setup(test_ring_line_of_which_more_is_to_be_said_has_a_header,
 				       open_ring),

@@ -205,6 +205,8 @@ void rc_close(struct rc_conn *conn);
 unsigned rc_fill(struct rc_conn *conn, unsigned frames);
 /* Is there anything that could be sent if the transport took it? */
 bool rc_is_pending(const struct rc_conn *conn);
+/* Is a Send that invalidates nothing the next that would be put? */
+bool rc_sends_next(const struct rc_conn *conn);
 /* Does the program wait for the peer to tell of requests that it has placed? */
 bool rc_awaits_acks(const struct rc_conn *conn);
 /* All requests up to @position are over. -EPROTO: that was not sent. */

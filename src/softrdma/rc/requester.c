@@ -22,6 +22,14 @@ bool rc_is_pending(const struct rc_conn *conn)
 	return conn->tx.open && (conn->tx.unsent || next_send(conn) || rc_answers_wait(&conn->tx));
 }
 
+bool rc_sends_next(const struct rc_conn *conn)
+{
+	const struct rc_send *send = next_send(conn);
+
+	return send && (send->opcode == IBV_WR_SEND || send->opcode == IBV_WR_SEND_WITH_IMM) &&
+	       !rc_answers_wait(&conn->tx);
+}
+
 struct rc_send *rc_oldest_request(const struct rc_conn *conn)
 {
 	const struct rc_sendq *sq = &conn_qp(conn)->sq;

@@ -119,7 +119,8 @@ bool shm_has_acks(const struct shm_conn *conn)
 	const struct rc_tx *tx = &conn->rc.tx;
 
 	return tx->settled != tx->position &&
-	       atomic_load_explicit(&conn->peer->placed, memory_order_acquire) != tx->settled;
+	       (int32_t)(atomic_load_explicit(&conn->peer->placed, memory_order_acquire) -
+			 tx->settled) > 0;
 }
 
 /* Is there something that no bell will ring for any more? */

@@ -6,14 +6,19 @@
 
 #define MASK (RING_CELLS - 1)
 
-#define NOTHING ring_first_word(RING_NOTHING, 0, 0)
-#define PAD     ring_first_word(RING_PAD, 0, 0)
+#define NOTHING ring_first_word(RING_NOTHING, 0, 0, 0)
+#define PAD     ring_first_word(RING_PAD, 0, 0, 0)
 
-_Static_assert(RING_MAX_PAYLOAD <= UINT16_MAX, "it fits the first word");
+#define KIND_MASK  0xfu
+#define FLAGS_MASK 0x1fu
+#define LEN_MASK   0x1fffu
+
+_Static_assert(RING_PAD <= KIND_MASK && RC_FLAGS <= FLAGS_MASK && RING_MAX_PAYLOAD <= LEN_MASK,
+	       "they fit the first word");
 
 static bool is_marked(uint64_t word)
 {
-	return word >> 32 == RING_MARK;
+	return ((uint32_t)word >> 22) == RING_MARK;
 }
 
 /* Of any but a short one. */
@@ -78,6 +83,13 @@ static void appear(struct ring_writer *ring, uint64_t word, uint32_t cells)
 	ring->tail += cells;
 }
 
+static void appear_with_header(struct ring_writer *ring, uint8_t kind, uint8_t flags, uint32_t len,
+			       uint32_t cells)
+{
+	appear(ring, ring_first_word(kind, flags, len, ring->placed), cells);
+	ring->told = ring->placed;
+}
+
 /*
  * For the entries to come, if they are as short as this one was: have the lines of the cell behind
  * the next one at hand, which the reader is not looking at, by writing to them. A prefetch would
@@ -124,8 +136,7 @@ void ring_commit(struct ring_writer *ring, const struct rc_frame *entry)
 {
 	memcpy(cell_at(ring->cells, ring->tail) + RING_WORD, (const uint8_t *)entry + RING_WORD,
 	       RING_HEADER - RING_WORD);
-	appear(ring, ring_first_word(entry->kind, entry->flags, (uint16_t)entry->len),
-	       cells_for(entry));
+	appear_with_header(ring, entry->kind, entry->flags, entry->len, cells_for(entry));
 	prepare(ring, entry->len > RING_FIRST);
 }
 
@@ -166,7 +177,7 @@ int ring_put_short(struct ring_writer *ring, uint8_t flags, const void *bytes, u
 	if (len == RING_LINE && flags == RC_LAST && put_line(ring, bytes))
 		return 0;
 	copy_short(cell_at(ring->cells, ring->tail) + RING_WORD, bytes, len);
-	appear(ring, ring_first_word(RC_SEND, flags, (uint16_t)len), 1);
+	appear_with_header(ring, RC_SEND, flags, len, 1);
 	prepare(ring, len > RING_LINE - RING_WORD);
 	return 0;
 }
@@ -192,6 +203,7 @@ void ring_reader_init(struct ring_reader *ring, const uint8_t *cells, _Atomic ui
 	atomic_init(&ring->head, 0);
 	ring->next = 0;
 	ring->published = 0;
+	ring->placed = 0;
 }
 
 static uint32_t head_of(const struct ring_reader *ring)
@@ -259,11 +271,10 @@ static int take(struct ring_reader *ring, uint64_t word, struct rc_frame *entry,
 		entry->len = RING_LINE;
 		return take_short(ring, 0, payload);
 	}
-	entry->kind = (uint8_t)word;
-	entry->flags = (uint8_t)(word >> 8);
-	entry->len = (uint16_t)(word >> 16);
-	if (entry->flags & ~RC_FLAGS)
-		return -EPROTO;
+	entry->kind = word & KIND_MASK;
+	entry->flags = word >> 4 & FLAGS_MASK;
+	entry->len = word >> 9 & LEN_MASK;
+	ring->placed = (uint32_t)(word >> 32);
 	return ring_is_short(entry->kind, entry->flags, entry->len)
 		       ? take_short(ring, RING_WORD, payload)
 		       : take_header(ring, entry, payload);

@@ -16,6 +16,9 @@
  * A short Send has a cell, and the first word alone as its header. That word has a mark; a Send of
  * just one line whose own first word has not travels without a header, as that line.
  *
+ * A header also tells how much the writer has placed of what came the other way: a reply
+ * acknowledges what it replies to, and touches no further line for it.
+ *
  * Who writes which index: @tail is the writer's own and nowhere else, @head the reader's. The
  * reader publishes how far it is in *@consumed, now and then. Either checks what it reads of the
  * other's before it uses it: memory that a peer can write holds anything at any moment.
@@ -38,8 +41,8 @@
 #define RING_HEADER      32u
 #define RING_WORD        8u                        /* of it, and for a short Send all of it */
 #define RING_FIRST       (RING_LINE - RING_HEADER) /* bytes of a payload in its first line */
-#define RING_MARK        0x9d3fa6c5u
-#define RING_SHORT       (RING_CELL - RING_WORD) /* bytes of a short Send at most */
+#define RING_MARK        0x275u                    /* ten bits */
+#define RING_SHORT       (RING_CELL - RING_WORD)   /* bytes of a short Send at most */
 #define RING_MAX_PAYLOAD (64u * RING_CELL - RING_HEADER)
 
 /* The kinds and flags of entries are those of frames; apart from them: */
@@ -51,13 +54,15 @@ _Static_assert(offsetof(struct rc_frame, key) == RING_WORD &&
 	       "from the key to the argument a frame lies in the ring as it is");
 
 /*
- * The first word of a header, from the lowest byte on: kind, flags, length (2), mark (4). Made of
- * numbers, not by looking at the bytes of a struct: those would just have been written one by one,
- * and a processor waits until they have reached its cache before it reads them as one.
+ * The first word of a header, from the lowest bit on: kind (4), flags (5), length (13), mark (10),
+ * placed (32). Made of numbers, not by looking at the bytes of a struct: those would just have been
+ * written one by one, and a processor waits until they have reached its cache before it reads them
+ * as one.
  */
-static inline uint64_t ring_first_word(uint8_t kind, uint8_t flags, uint16_t len)
+static inline uint64_t ring_first_word(uint8_t kind, uint8_t flags, uint32_t len, uint32_t placed)
 {
-	return (uint64_t)RING_MARK << 32 | (uint64_t)len << 16 | (uint64_t)flags << 8 | kind;
+	return (uint64_t)placed << 32 | (uint64_t)RING_MARK << 22 | (uint64_t)len << 9 |
+	       (uint64_t)flags << 4 | kind;
 }
 
 /* A Send, or a piece of one, of which there is nothing more to say than its length. */
@@ -74,6 +79,8 @@ struct ring_writer {
 	uint32_t tail;                    /* cells written; runs freely */
 	uint32_t seen;                    /* of *consumed */
 	uint32_t prepared;                /* this cell, ahead of the tail, says nothing already */
+	uint32_t placed;                  /* what headers are to tell; set by the owner */
+	uint32_t told;                    /* what the last one told */
 };
 
 /* Before anybody reads or writes. */
@@ -108,6 +115,7 @@ struct ring_reader {
 	_Atomic uint32_t head; /* atomic, because another thread may ask whether there is more */
 	uint32_t next;         /* behind the entry that was looked at */
 	uint32_t published;
+	uint32_t placed; /* what the last header that was looked at told; unchecked */
 };
 
 void ring_reader_init(struct ring_reader *ring, const uint8_t *cells, _Atomic uint32_t *consumed);

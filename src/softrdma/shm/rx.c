@@ -162,6 +162,9 @@ static enum step step_ring(struct shm_conn *conn)
 	if (!got)
 		return FOUND_NOTHING;
 	after_peek();
+	if ((int32_t)(rx->ring.placed - conn->rc.tx.settled) > 0 &&
+	    rc_settle(&conn->rc, rx->ring.placed))
+		return fail(conn, TERM_RDMAP_STREAM);
 	if (frame.kind == RC_SEND && take_whole(conn, &frame, payload))
 		outcome = RC_GO_ON;
 	else
@@ -202,7 +205,7 @@ static unsigned run(struct shm_conn *conn, unsigned most)
 		if (result == FOUND_NOTHING)
 			break;
 	}
-	/* What was placed stays told though this process may end before it says anything more. */
+	/* A sender that waits for its buffer hears of it while the reply is being made. */
 	if (conn->rc.rx.ack_due)
 		bell_publish(conn);
 	bell_publish_room(conn, conn->rx.served ? 1 : PUBLISH_CELLS);
@@ -277,9 +280,6 @@ bool shm_rx_poll(struct shm_conn *conn, unsigned looks)
 	}
 	rx->misses = 0;
 	note_lead(rx, found, most);
-	/* A reply comes behind what it acknowledges: one poll has both. */
-	if (awaits && conn_is_attached(&conn->rc))
-		take_acks(conn);
 	return true;
 }
 

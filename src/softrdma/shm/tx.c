@@ -19,7 +19,8 @@ void shm_look_for_acks(struct rc_conn *rc)
 	struct shm_conn *conn = to_shm(rc);
 	uint32_t placed = atomic_load_explicit(&conn->peer->placed, memory_order_acquire);
 
-	if (placed == rc->tx.settled)
+	/* A header may have told of more. */
+	if ((int32_t)(placed - rc->tx.settled) <= 0)
 		return;
 	if (rc_settle(rc, placed))
 		rc_fail(rc, TERM_RDMAP_STREAM, false, NULL, IBV_WC_WR_FLUSH_ERR);
@@ -43,16 +44,15 @@ static void stop_waiting(struct shm_conn *conn)
 	atomic_store(&conn->own->wants_room, 0);
 }
 
-/* What was placed is told with what is sent: the peer looks at both. */
+/* What was placed is told with what is sent. An entry without a header cannot. */
 static void note_put(struct shm_conn *conn)
 {
 	stop_waiting(conn);
 	conn->tx.wrote = true;
 	conn->rc.tx.position = conn->tx.ring.tail;
-	if (conn->rc.rx.ack_due) {
-		conn->rc.rx.ack_due = false;
+	if (conn->rc.rx.ack_due && conn->tx.ring.told != conn->tx.ring.placed)
 		bell_publish(conn);
-	}
+	conn->rc.rx.ack_due = false;
 }
 
 static int put_short(struct shm_conn *conn, uint8_t flags, const struct ibv_sge *sge,
@@ -60,6 +60,7 @@ static int put_short(struct shm_conn *conn, uint8_t flags, const struct ibv_sge 
 {
 	uint8_t bytes[RING_SHORT];
 
+	conn->tx.ring.placed = rc_placed(&conn->rc);
 	before_put();
 	if (num_sge == 1)
 		return ring_put_short(&conn->tx.ring, flags,
@@ -82,6 +83,7 @@ static int put_long(struct shm_conn *conn, const struct rc_frame *entry, const s
 			      entry->len - RING_FIRST);
 	rc_sge_gather(sge, num_sge, offset, payload,
 		      entry->len < RING_FIRST ? entry->len : RING_FIRST);
+	conn->tx.ring.placed = rc_placed(&conn->rc);
 	before_put();
 	ring_commit(&conn->tx.ring, entry);
 	return 0;

@@ -35,6 +35,16 @@ void tcp_put_acknowledgement(struct tcp_conn *conn)
 	conn->tx.told = placed;
 }
 
+/* RFC 5040 reserves this word of Sends that invalidate nothing. Our own peers read it. */
+static uint32_t acknowledge_with_send(struct tcp_conn *conn)
+{
+	if (!conn->rc.acknowledged)
+		return 0;
+	conn->rc.rx.ack_due = false;
+	conn->tx.told = rc_placed(&conn->rc);
+	return conn->tx.told;
+}
+
 /* What fits one FPDU of the kind, and whether that is all. */
 static size_t cut(const struct tcp_conn *conn, struct rc_frame *frame, size_t header_len,
 		  uint32_t left)
@@ -85,7 +95,9 @@ static ssize_t put_send(struct tcp_conn *conn, struct rc_frame *frame, const str
 		tx->immediate_put = put_immediate(conn, frame, IMMEDIATE_OF_SEND);
 	if (((frame->flags & RC_IMMEDIATE) && !tx->immediate_put) || !burst_has_room(conn, len))
 		return -EAGAIN;
-	header_len = ddp_put_send(header, send_opcode(frame), frame->flags & RC_LAST, frame->key,
+	header_len = ddp_put_send(header, send_opcode(frame), frame->flags & RC_LAST,
+				  frame->flags & RC_INVALIDATE ? frame->key
+							       : acknowledge_with_send(conn),
 				  tx->send_msn, (uint32_t)offset, len);
 	add(conn, header, header_len, sge, num_sge, offset, len);
 	if (frame->flags & RC_LAST) {
@@ -234,12 +246,14 @@ static enum rc_outcome fail(struct tcp_conn *conn, uint16_t code)
 static struct rc_frame send_frame(const struct tcp_rx *rx)
 {
 	const struct ddp_header *segment = &rx->segment;
-	struct rc_frame frame = {.kind = RC_SEND, .key = segment->invalidate_stag};
+	struct rc_frame frame = {.kind = RC_SEND};
 
 	if (segment->opcode == RDMAP_SEND_SE || segment->opcode == RDMAP_SEND_SE_INV)
 		frame.flags |= RC_SOLICITED;
-	if (segment->opcode == RDMAP_SEND_INV || segment->opcode == RDMAP_SEND_SE_INV)
+	if (segment->opcode == RDMAP_SEND_INV || segment->opcode == RDMAP_SEND_SE_INV) {
 		frame.flags |= RC_INVALIDATE;
+		frame.key = segment->ulp_word;
+	}
 	if (rx->has_imm) {
 		frame.flags |= RC_IMMEDIATE;
 		frame.imm = htobe32(rx->imm);
@@ -403,13 +417,18 @@ enum rc_outcome tcp_begin_segment(struct tcp_conn *conn)
 	return rc_begin_frame(&conn->rc, &rx->frame);
 }
 
-static enum rc_outcome take_acknowledgement(struct tcp_conn *conn)
+static enum rc_outcome take_acknowledgement(struct tcp_conn *conn, uint64_t position)
 {
-	uint64_t to = conn->rx.segment.to;
-
-	if (to > UINT32_MAX || rc_settle(&conn->rc, (uint32_t)to))
+	if (position > UINT32_MAX || rc_settle(&conn->rc, (uint32_t)position))
 		return fail(conn, TERM_RDMAP_STREAM);
 	return RC_GO_ON;
+}
+
+/* Does the Send at hand tell of more than is known? */
+static bool send_acknowledges(const struct tcp_conn *conn)
+{
+	return conn->rc.acknowledged && !(conn->rx.frame.flags & RC_INVALIDATE) &&
+	       (int32_t)(conn->rx.segment.ulp_word - conn->rc.tx.settled) > 0;
 }
 
 /* What concerns the framing alone. */
@@ -418,7 +437,7 @@ static enum rc_outcome end_of_framing(struct tcp_conn *conn)
 	struct tcp_rx *rx = &conn->rx;
 
 	if (tcp_is_acknowledgement(conn))
-		return take_acknowledgement(conn);
+		return take_acknowledgement(conn, rx->segment.to);
 	if (is_rtr_answer(conn)) {
 		conn->rtr_read = false;
 	} else if (rx->segment.opcode == RDMAP_TERMINATE) {
@@ -447,7 +466,11 @@ enum rc_outcome tcp_end_segment(struct tcp_conn *conn)
 		rx->write_done += rx->frame.len;
 	if (rx->frame.kind == RC_SEND && (rx->frame.flags & RC_LAST))
 		rx->has_imm = false;
-	outcome = rc_end_frame(&conn->rc, &rx->frame);
+	/* The program hears of its own requests before it hears of the reply to them. */
+	if (rx->frame.kind == RC_SEND && send_acknowledges(conn))
+		outcome = take_acknowledgement(conn, rx->segment.ulp_word);
+	if (outcome == RC_GO_ON)
+		outcome = rc_end_frame(&conn->rc, &rx->frame);
 out:
 	conn->rc.rx.position++;
 	return outcome;

@@ -116,11 +116,15 @@ static ssize_t transmit(struct tcp_conn *conn)
 static bool build(struct tcp_conn *conn)
 {
 	burst_reset(&conn->tx);
-	/* Acknowledgements ride along. */
-	if (conn->rc.rx.ack_due)
+	/* Acknowledgements ride along: in a Send, or before all else. */
+	if (conn->rc.rx.ack_due && !rc_sends_next(&conn->rc))
 		tcp_put_acknowledgement(conn);
 	rc_fill(&conn->rc, ALL_THAT_FITS);
-	if (!conn_is_attached(&conn->rc) || !conn->tx.left)
+	if (!conn_is_attached(&conn->rc))
+		return false;
+	if (conn->rc.rx.ack_due && burst_has_room(conn, 0))
+		tcp_put_acknowledgement(conn);
+	if (!conn->tx.left)
 		return false;
 	conn->rc.tx.unsent = true;
 	return true;

@@ -144,18 +144,20 @@ void post_publish(struct soft_qp *qp, uint32_t tail)
 }
 
 /*
- * The first request after a poll of either CQ leaves at once, for latency. Those behind it are held
- * back to leave together, for rate: until the program polls, POST_MAX_HELD_BACK have gathered, or
- * the progress thread comes by.
+ * The first request after a poll of either CQ leaves at once, for latency, if none is in flight.
+ * Others are held back to leave together, for rate: until the program polls, POST_MAX_HELD_BACK
+ * have gathered, or the progress thread comes by.
  */
 static void send_now_or_later(struct soft_qp *qp)
 {
 	unsigned polls = atomic_load_explicit(&qp->send_cq->polls, memory_order_relaxed) +
 			 atomic_load_explicit(&qp->recv_cq->polls, memory_order_relaxed);
-	const struct rc_send *last = rc_send_at(&qp->rc.sq, qp->rc.sq.tail - 1);
+	const struct rc_sendq *sq = &qp->rc.sq;
+	const struct rc_send *last = rc_send_at(sq, sq->tail - 1);
+	bool is_first = qp->sent_at != polls && sq->tail - sq->head == qp->held_back;
 
-	if (qp->rc.service->memory_only || qp->sent_at != polls ||
-	    qp->held_back >= POST_MAX_HELD_BACK || last->length >= POST_MAX_HELD_BACK_BYTES) {
+	if (qp->rc.service->memory_only || is_first || qp->held_back >= POST_MAX_HELD_BACK ||
+	    last->length >= POST_MAX_HELD_BACK_BYTES) {
 		qp->sent_at = polls;
 		qp->held_back = 0;
 		qp->rc.service->send(&qp->rc);

@@ -48,9 +48,9 @@ static const struct message {
 				   .header_len = RDMAP_ATOMIC_RESP_LEN},
 };
 
-static bool has_invalidate(uint8_t opcode)
+static bool is_send(uint8_t opcode)
 {
-	return opcode == RDMAP_SEND_INV || opcode == RDMAP_SEND_SE_INV;
+	return opcode >= RDMAP_SEND && opcode <= RDMAP_SEND_SE_INV;
 }
 
 static int refuse(uint16_t code, uint16_t *why)
@@ -115,7 +115,7 @@ static void parse_untagged(const uint8_t *ulpdu, struct ddp_header *out)
 {
 	const uint8_t *at = ulpdu + DDP_UNTAGGED_LEN;
 
-	out->invalidate_stag = has_invalidate(out->opcode) ? get_be32(ulpdu + 2) : 0;
+	out->ulp_word = is_send(out->opcode) ? get_be32(ulpdu + 2) : 0;
 	out->qn = get_be32(ulpdu + 6);
 	out->msn = get_be32(ulpdu + 10);
 	out->mo = get_be32(ulpdu + 14);
@@ -292,11 +292,10 @@ size_t ddp_put_tagged(uint8_t *out, enum rdmap_opcode opcode, bool last, uint32_
 	return FPDU_LENGTH_LEN + DDP_TAGGED_LEN;
 }
 
-size_t ddp_put_send(uint8_t *out, enum rdmap_opcode opcode, bool last, uint32_t invalidate_stag,
+size_t ddp_put_send(uint8_t *out, enum rdmap_opcode opcode, bool last, uint32_t ulp_word,
 		    uint32_t msn, uint32_t mo, size_t payload_len)
 {
-	put_untagged(out, opcode, last, has_invalidate(opcode) ? invalidate_stag : 0, msn, mo,
-		     DDP_UNTAGGED_LEN + payload_len);
+	put_untagged(out, opcode, last, ulp_word, msn, mo, DDP_UNTAGGED_LEN + payload_len);
 	return FPDU_LENGTH_LEN + DDP_UNTAGGED_LEN;
 }
 

@@ -80,8 +80,8 @@ struct ddp_header {
 			uint32_t stag;
 			uint64_t to;
 		};
-		struct { /* untagged */
-			uint32_t invalidate_stag;
+		struct {                   /* untagged */
+			uint32_t ulp_word; /* of a Send: the STag to invalidate, or reserved */
 			uint32_t qn;
 			uint32_t msn;
 			uint32_t mo;
@@ -139,7 +139,7 @@ int ddp_order_check(struct ddp_order *order, const struct ddp_header *header, ui
  */
 size_t ddp_put_tagged(uint8_t *out, enum rdmap_opcode opcode, bool last, uint32_t stag, uint64_t to,
 		      size_t payload_len);
-size_t ddp_put_send(uint8_t *out, enum rdmap_opcode opcode, bool last, uint32_t invalidate_stag,
+size_t ddp_put_send(uint8_t *out, enum rdmap_opcode opcode, bool last, uint32_t ulp_word,
 		    uint32_t msn, uint32_t mo, size_t payload_len);
 size_t ddp_put_read_request(uint8_t *out, uint32_t msn, const struct rdmap_read_request *read);
 size_t ddp_put_immediate(uint8_t *out, bool solicited, uint32_t msn, uint64_t immediate);

@@ -59,6 +59,12 @@ static bool is_acknowledgement(const struct ear *ear, const struct ddp_header *h
 	return ear->acks && header->opcode == RDMAP_WRITE && header->stag == STAG_ACKNOWLEDGE;
 }
 
+/* A Send that invalidates nothing tells it on the way. */
+static bool acknowledges_by_send(const struct ear *ear, const struct ddp_header *header)
+{
+	return ear->acks && (header->opcode == RDMAP_SEND || header->opcode == RDMAP_SEND_SE);
+}
+
 static bool is_answer(const struct ddp_header *header)
 {
 	return header->opcode == RDMAP_READ_RESPONSE || header->opcode == RDMAP_ATOMIC_RESPONSE;
@@ -99,6 +105,8 @@ static void take_fpdu(struct ear *ear, const uint8_t *ulpdu, size_t len)
 		return;
 	}
 	CHECK(!ddp_order_check(&ear->order, &header, &why));
+	if (acknowledges_by_send(ear, &header))
+		check_acknowledgement(ear, header.ulp_word);
 	check_payload(ear, &header, ulpdu + header.header_len);
 	if (header.opcode == RDMAP_READ_REQUEST || header.opcode == RDMAP_ATOMIC_REQUEST)
 		note_request(ear, &header);

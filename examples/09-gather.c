@@ -28,7 +28,7 @@ static void gather(struct iw_sgl *list, struct iw_lmr *words, struct iw_lmr *num
 
 int main(int argc, char **argv)
 {
-	char number[5];
+	char number[16];
 	struct iw_ctx_conn ctx;
 	struct iw_lmr words, digits, sink;
 	struct iw_rmr board;

@@ -257,7 +257,7 @@ static void reuse_source(struct run *run, int q, int s, int i)
 	const struct side *side = &run->program->qps[q].sides[s];
 	const struct op *op = &side->ops[i];
 
-	if (!op_fills(op))
+	if (!op_fills(op) && !op->inlined)
 		memset(run->view[side->end] + run->layout.op[q][s][i], 0xee,
 		       pieces_size(op->len, op->sge));
 }

@@ -212,28 +212,6 @@ static void test_reads_beyond_the_agreed_depth_wait_and_complete(void **state)
 	read_many(16);
 }
 
-static void test_reads_in_both_directions_beyond_the_depth_complete(void **state)
-{
-	struct pair_options options = {.reads = 1, .depth = 64, .bytes = 64 * 4096};
-	struct request request = {
-		.opcode = IBV_WR_RDMA_READ, .len = 4096, .flags = IBV_SEND_SIGNALED};
-	struct pair pair;
-
-	(void)state;
-	pair_open(&pair, &options);
-	for (unsigned i = 0; i < 64; i++) {
-		request.id = i;
-		request.at = request.remote_at = (size_t)i * 4096;
-		side_post(&pair.client, &request);
-		side_post(&pair.server, &request);
-	}
-	for (unsigned i = 0; i < 64; i++) {
-		cq_expect(pair.client.send_cq, i, IBV_WC_SUCCESS);
-		cq_expect(pair.server.send_cq, i, IBV_WC_SUCCESS);
-	}
-	pair_close(&pair);
-}
-
 /* ---- Writes beside Reads ---- */
 
 #define WRITES       64
@@ -422,7 +400,6 @@ int main(void)
 		cmocka_unit_test(test_write_of_nothing_needs_no_valid_key),
 		cmocka_unit_test(test_write_gathers_and_read_scatters_pieces),
 		cmocka_unit_test(test_reads_beyond_the_agreed_depth_wait_and_complete),
-		cmocka_unit_test(test_reads_in_both_directions_beyond_the_depth_complete),
 		cmocka_unit_test(test_writes_beside_the_answers_to_reads_stay_whole),
 		cmocka_unit_test(test_small_full_queue_completes_all_in_order),
 		cmocka_unit_test(test_send_with_fence_waits_for_the_read_before_it),

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Two-sided transfers: sizes, pieces, inline data, signalling, order, invalidation. */
+/* Two-sided transfers: sizes, pieces, inline data, signalling, one CQ, invalidation. */
 #include "pair.h"
-
-#include <unistd.h>
 
 static uint32_t largest_message(const struct side *side)
 {
@@ -300,54 +298,7 @@ static void test_post_list_with_a_bad_one_posts_those_before_it(void **state)
 	pair_close(&pair);
 }
 
-/* ---- order ---- */
-
-static void test_mixed_requests_complete_in_posting_order(void **state)
-{
-	static const enum ibv_wr_opcode kinds[] = {IBV_WR_RDMA_READ, IBV_WR_SEND,
-						   IBV_WR_RDMA_WRITE};
-	struct pair_options options = {.bytes = MIB, .depth = 60};
-	struct pair pair;
-
-	(void)state;
-	pair_open(&pair, &options);
-	for (unsigned i = 0; i < 20; i++)
-		side_recv(&pair.server, i, 0, 32 * KIB);
-	for (unsigned i = 0; i < 60; i++)
-		side_post(&pair.client, &(struct request){.opcode = kinds[i % 3],
-							  .id = i,
-							  .len = i % 7 * 5000,
-							  .remote_at = 512 * KIB,
-							  .flags = IBV_SEND_SIGNALED});
-	for (unsigned i = 0; i < 60; i++)
-		cq_expect(pair.client.send_cq, i, IBV_WC_SUCCESS);
-	for (unsigned i = 0; i < 20; i++)
-		cq_expect(pair.server.recv_cq, i, IBV_WC_SUCCESS);
-	pair_close(&pair);
-}
-
-static void test_receives_complete_in_posting_order_with_their_data(void **state)
-{
-	struct pair_options options = {.depth = 256, .bytes = 256 * 64};
-	struct pair pair;
-
-	(void)state;
-	pair_open(&pair, &options);
-	for (unsigned i = 0; i < 256; i++) {
-		side_recv(&pair.server, i, i * 64, 64);
-		fill(pair.client.buf + i * 64, 64, i);
-	}
-	for (unsigned i = 0; i < 256; i++)
-		side_send(&pair.client, i, i * 64, i % 65);
-	for (unsigned i = 0; i < 256; i++) {
-		struct ibv_wc wc = cq_expect(pair.server.recv_cq, i, IBV_WC_SUCCESS);
-
-		assert_int_equal(wc.byte_len, i % 65);
-		assert_true(is_filled(pair.server.buf + i * 64, i % 65, i));
-		cq_expect(pair.client.send_cq, i, IBV_WC_SUCCESS);
-	}
-	pair_close(&pair);
-}
+/* ---- one CQ ---- */
 
 static void test_one_cq_for_both_queues_takes_all(void **state)
 {
@@ -432,8 +383,6 @@ int main(void)
 		cmocka_unit_test(test_send_all_signalled_completes_each),
 		cmocka_unit_test(test_recv_posted_to_a_full_queue_gives_enomem),
 		cmocka_unit_test(test_post_list_with_a_bad_one_posts_those_before_it),
-		cmocka_unit_test(test_mixed_requests_complete_in_posting_order),
-		cmocka_unit_test(test_receives_complete_in_posting_order_with_their_data),
 		cmocka_unit_test(test_one_cq_for_both_queues_takes_all),
 		cmocka_unit_test(test_send_with_invalidate_ends_remote_access),
 		cmocka_unit_test(test_send_with_invalidate_of_an_unknown_key_ends_the_connection),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Threads that share a queue pair, a CQ or nothing, and connections that come and go meanwhile. */
+/* Threads that share a queue pair and its CQs; connections and memory that come and go. */
 #include "pair.h"
 
 #include <pthread.h>
@@ -136,50 +136,6 @@ static void test_threads_on_one_qp_lose_and_double_nothing(void **state)
 	free(shared);
 }
 
-/* ---- many queue pairs, a thread each ---- */
-
-struct own {
-	struct pair pair;
-	unsigned rounds;
-};
-
-static void *ping_pong(void *arg)
-{
-	struct own *own = arg;
-	struct ibv_wc wc;
-
-	for (unsigned i = 0; i < own->rounds; i++) {
-		CHECK(!post_recv(&own->pair.server) && !post_recv(&own->pair.client));
-		CHECK(!post(&own->pair.client, i, 1000));
-		CHECK(cq_poll(own->pair.server.recv_cq, &wc, WAIT_MS));
-		CHECK(wc.status == IBV_WC_SUCCESS);
-		CHECK(!post(&own->pair.server, i, 1000));
-		CHECK(cq_poll(own->pair.client.recv_cq, &wc, WAIT_MS));
-		CHECK(wc.status == IBV_WC_SUCCESS);
-		CHECK(cq_poll(own->pair.client.send_cq, &wc, WAIT_MS) && wc.wr_id == i);
-		CHECK(cq_poll(own->pair.server.send_cq, &wc, WAIT_MS) && wc.wr_id == i);
-	}
-	return NULL;
-}
-
-static void test_threads_with_a_qp_each_do_not_disturb_each_other(void **state)
-{
-	struct pair_options options = {0};
-	struct own *own = calloc(THREADS, sizeof(*own));
-	pthread_t threads[THREADS];
-
-	(void)state;
-	for (unsigned i = 0; i < THREADS; i++) {
-		pair_open(&own[i].pair, &options);
-		own[i].rounds = 200;
-	}
-	start(threads, THREADS, ping_pong, own, sizeof(*own));
-	join(threads, THREADS);
-	for (unsigned i = 0; i < THREADS; i++)
-		pair_close(&own[i].pair);
-	free(own);
-}
-
 /* ---- coming and going ---- */
 
 #define CHURN 25
@@ -302,6 +258,27 @@ static void test_connections_come_and_go_from_several_threads(void **state)
 
 /* ---- registration under traffic ---- */
 
+#define ROUNDS 300
+
+static void *ping_pong(void *arg)
+{
+	struct pair *pair = arg;
+	struct ibv_wc wc;
+
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		CHECK(!post_recv(&pair->server) && !post_recv(&pair->client));
+		CHECK(!post(&pair->client, i, 1000));
+		CHECK(cq_poll(pair->server.recv_cq, &wc, WAIT_MS));
+		CHECK(wc.status == IBV_WC_SUCCESS);
+		CHECK(!post(&pair->server, i, 1000));
+		CHECK(cq_poll(pair->client.recv_cq, &wc, WAIT_MS));
+		CHECK(wc.status == IBV_WC_SUCCESS);
+		CHECK(cq_poll(pair->client.send_cq, &wc, WAIT_MS) && wc.wr_id == i);
+		CHECK(cq_poll(pair->server.send_cq, &wc, WAIT_MS) && wc.wr_id == i);
+	}
+	return NULL;
+}
+
 struct registrar {
 	struct ibv_pd *pd;
 	atomic_bool *stop;
@@ -324,20 +301,20 @@ static void *register_and_forget(void *arg)
 static void test_registration_beside_traffic_is_clean(void **state)
 {
 	struct pair_options options = {0};
-	struct own own = {.rounds = 300};
 	atomic_bool stop = false;
 	struct registrar registrar;
 	pthread_t threads[2];
+	struct pair pair;
 
 	(void)state;
-	pair_open(&own.pair, &options);
-	registrar = (struct registrar){own.pair.server.pd, &stop};
+	pair_open(&pair, &options);
+	registrar = (struct registrar){pair.server.pd, &stop};
 	start(threads, 1, register_and_forget, &registrar, 0);
-	start(threads + 1, 1, ping_pong, &own, 0);
+	start(threads + 1, 1, ping_pong, &pair, 0);
 	join(threads + 1, 1);
 	atomic_store(&stop, true);
 	join(threads, 1);
-	pair_close(&own.pair);
+	pair_close(&pair);
 }
 
 /*
@@ -370,67 +347,13 @@ static void test_deregistration_under_a_peers_reads_ends_the_connection(void **s
 	}
 }
 
-/* ---- ending under the feet of a poller ---- */
-
-struct poller {
-	struct side *side;
-	atomic_bool *stop;
-	atomic_uint *flushed;
-};
-
-static void *poll_both(void *arg)
-{
-	struct poller *poller = arg;
-	struct ibv_wc wc;
-
-	while (!atomic_load(poller->stop)) {
-		if (ibv_poll_cq(poller->side->recv_cq, 1, &wc) > 0)
-			atomic_fetch_add(poller->flushed, wc.status == IBV_WC_WR_FLUSH_ERR);
-		if (ibv_poll_cq(poller->side->send_cq, 1, &wc) > 0)
-			atomic_fetch_add(poller->flushed, wc.status == IBV_WC_WR_FLUSH_ERR);
-	}
-	return NULL;
-}
-
-static void test_disconnect_beside_pollers_flushes_once(void **state)
-{
-	struct pair_options options = {0};
-
-	(void)state;
-	for (unsigned round = 0; round < 10; round++) {
-		atomic_uint flushed = 0;
-		atomic_bool stop = false;
-		uint64_t end = now_ms() + WAIT_MS;
-		struct pair pair;
-		struct poller pollers[2] = {{&pair.client, &stop, &flushed},
-					    {&pair.server, &stop, &flushed}};
-		pthread_t threads[2];
-
-		pair_open(&pair, &options);
-		for (unsigned i = 0; i < 32; i++) {
-			side_recv(&pair.client, i, 0, 64);
-			side_recv(&pair.server, i, 0, 64);
-		}
-		start(threads, 2, poll_both, pollers, sizeof(*pollers));
-		pair_disconnect(&pair);
-		while (atomic_load(&flushed) < 64 && now_ms() < end)
-			sched_yield();
-		atomic_store(&stop, true);
-		join(threads, 2);
-		assert_int_equal(flushed, 64);
-		pair_close(&pair);
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_threads_on_one_qp_lose_and_double_nothing),
-		cmocka_unit_test(test_threads_with_a_qp_each_do_not_disturb_each_other),
 		cmocka_unit_test(test_connections_come_and_go_from_several_threads),
 		cmocka_unit_test(test_registration_beside_traffic_is_clean),
 		cmocka_unit_test(test_deregistration_under_a_peers_reads_ends_the_connection),
-		cmocka_unit_test(test_disconnect_beside_pollers_flushes_once),
 	};
 
 	return cmocka_run_group_tests_name("threads", tests, NULL, NULL);

@@ -44,9 +44,8 @@ static void look(void)
 {
 	UNCANCELLABLE;
 	drive_data();
-	if (atomic_exchange_explicit(&deferred, false, memory_order_relaxed) &&
-	    !policy_ticks(&progress_policy))
-		progress_kick();
+	if (atomic_exchange_explicit(&deferred, false, memory_order_relaxed))
+		progress_kick_unless_ticking();
 }
 
 void drive_act(unsigned actions)
@@ -111,4 +110,10 @@ void progress_end_long(void)
 void progress_kick(void)
 {
 	thread_arm_timer(policy_on_kick(&progress_policy));
+}
+
+void progress_kick_unless_ticking(void)
+{
+	if (!policy_ticks(&progress_policy))
+		progress_kick();
 }

@@ -159,6 +159,8 @@ void progress_end_long(void);
 
 /* Sends are held back and their program may not come back: make sure that somebody flushes them. */
 void progress_kick(void);
+/* The same, for what may wait for a tick where there are any. */
+void progress_kick_unless_ticking(void);
 /* The same, from a callback of the DATA set: whoever runs it flushes, or kicks. */
 void progress_note_deferred(void);
 

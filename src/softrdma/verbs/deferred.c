@@ -77,15 +77,17 @@ bool deferred_send(struct deferred_list *list)
 
 /* ---- the lists of a queue pair ---- */
 
+static void init_deferral(struct deferral *deferral, struct soft_qp *qp)
+{
+	list_init(&deferral->link);
+	deferral->qp = qp;
+}
+
 void deferred_init_qp(struct soft_qp *qp)
 {
-	struct deferral *const deferrals[] = {&qp->send_use.deferral, &qp->recv_use.deferral,
-					      &qp->deferral};
-
-	for (unsigned i = 0; i < sizeof(deferrals) / sizeof(*deferrals); i++) {
-		list_init(&deferrals[i]->link);
-		deferrals[i]->qp = qp;
-	}
+	init_deferral(&qp->send_use.deferral, qp);
+	init_deferral(&qp->recv_use.deferral, qp);
+	init_deferral(&qp->deferral, qp);
 }
 
 void deferred_add(struct soft_qp *qp)
@@ -105,7 +107,7 @@ void rc_defer_ack(struct rc_qp *rc, bool hurry)
 	atomic_store(&qp->owes, true);
 	defer(&all, &qp->deferral);
 	if (hurry)
-		progress_kick();
+		progress_kick_unless_ticking();
 	else
 		progress_note_deferred();
 }

@@ -163,6 +163,12 @@ static inline struct rc_qp *conn_qp(const struct rc_conn *conn)
 	return atomic_load_explicit(&conn->qp, memory_order_relaxed);
 }
 
+/* Does @position, told by the peer, tell of more that was placed than is known? */
+static inline bool rc_is_news(const struct rc_conn *conn, uint32_t position)
+{
+	return (int32_t)(position - conn->tx.settled) > 0;
+}
+
 /* ---- life: conn.c ---- */
 
 /*

@@ -119,8 +119,8 @@ bool shm_has_acks(const struct shm_conn *conn)
 	const struct rc_tx *tx = &conn->rc.tx;
 
 	return tx->settled != tx->position &&
-	       (int32_t)(atomic_load_explicit(&conn->peer->placed, memory_order_acquire) -
-			 tx->settled) > 0;
+	       rc_is_news(&conn->rc,
+			  atomic_load_explicit(&conn->peer->placed, memory_order_acquire));
 }
 
 /* Is there something that no bell will ring for any more? */

@@ -162,8 +162,7 @@ static enum step step_ring(struct shm_conn *conn)
 	if (!got)
 		return FOUND_NOTHING;
 	after_peek();
-	if ((int32_t)(rx->ring.placed - conn->rc.tx.settled) > 0 &&
-	    rc_settle(&conn->rc, rx->ring.placed))
+	if (rc_is_news(&conn->rc, rx->ring.placed) && rc_settle(&conn->rc, rx->ring.placed))
 		return fail(conn, TERM_RDMAP_STREAM);
 	if (frame.kind == RC_SEND && take_whole(conn, &frame, payload))
 		outcome = RC_GO_ON;

@@ -20,7 +20,7 @@ void shm_look_for_acks(struct rc_conn *rc)
 	uint32_t placed = atomic_load_explicit(&conn->peer->placed, memory_order_acquire);
 
 	/* A header may have told of more. */
-	if ((int32_t)(placed - rc->tx.settled) <= 0)
+	if (!rc_is_news(rc, placed))
 		return;
 	if (rc_settle(rc, placed))
 		rc_fail(rc, TERM_RDMAP_STREAM, false, NULL, IBV_WC_WR_FLUSH_ERR);

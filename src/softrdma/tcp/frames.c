@@ -428,7 +428,7 @@ static enum rc_outcome take_acknowledgement(struct tcp_conn *conn, uint64_t posi
 static bool send_acknowledges(const struct tcp_conn *conn)
 {
 	return conn->rc.acknowledged && !(conn->rx.frame.flags & RC_INVALIDATE) &&
-	       (int32_t)(conn->rx.segment.ulp_word - conn->rc.tx.settled) > 0;
+	       rc_is_news(&conn->rc, conn->rx.segment.ulp_word);
 }
 
 /* What concerns the framing alone. */

@@ -125,6 +125,7 @@ struct rc_recv {
 	uint32_t length; /* room */
 	uint32_t good;   /* of it: the bytes before the first that a message must not reach */
 	uint8_t num_sge;
+	uint8_t good_sge;               /* pieces that are good as a whole */
 	struct ibv_sge sge[RC_MAX_SGE]; /* the good bytes */
 	struct ibv_sge wrong;           /* if good < length: the piece that is to blame */
 };

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "../../common/list.h"
+#include "../progress/progress.h"
 #include "../rc.h"
 #include "deferred.h"
 #include "qp_owner.h"
@@ -257,6 +258,8 @@ void recvq_fini(struct recvq *queue);
 int recvq_post(struct recvq *queue, struct ibv_pd *pd, const struct ibv_recv_wr *wr);
 /* Take the oldest receive. */
 bool recvq_take(struct recvq *queue, struct rc_recv *out);
+/* It was not used: it becomes the oldest again. False: the queue is full. */
+bool recvq_return(struct recvq *queue, const struct rc_recv *recv);
 /* See rc_recv_peek. */
 bool recvq_peek(const struct recvq *queue, unsigned ahead, struct rc_recv_view *view);
 
@@ -279,9 +282,16 @@ struct soft_srq {
 	struct async_count async;
 	struct list waiting; /* queue pairs that hold a message for want of a receive */
 	int users;           /* queue pairs; under lock */
+	struct progress_work returned;
 };
 
 bool srq_take(struct soft_srq *srq, struct rc_recv *out);
+/*
+ * The message that took @recv will not end. To the program, the receive is still in the queue, so it
+ * goes back there. False: the program has filled the queue meanwhile. Other queue pairs hear of it
+ * later, since the caller holds the lock of one.
+ */
+bool srq_return(struct soft_srq *srq, const struct rc_recv *recv);
 int soft_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
 /* ---- queue pairs ---- */
@@ -363,6 +373,8 @@ void wr_set_ops(struct soft_qp *qp);
 void qp_note_retired(struct soft_qp *qp);
 /* Complete every request with a flush error; the lock is held and the state is ERR. */
 void qp_flush(struct soft_qp *qp);
+/* A receive of an SRQ whose message will not end goes back there, if there is room. */
+void qp_return_receive(struct soft_qp *qp);
 /*
  * Let a queue pair's queued sends go and look for what arrived, for @poll; locks it. Whether
  * something was done.

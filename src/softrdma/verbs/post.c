@@ -452,10 +452,17 @@ bool rc_recv_whole(struct rc_qp *rc, const void *bytes, uint32_t length, bool so
 
 /* ---- flushing ---- */
 
+void qp_return_receive(struct soft_qp *qp)
+{
+	if (qp->recv_busy && qp->srq && srq_return(qp->srq, &qp->recv))
+		qp->recv_busy = false;
+}
+
 static void flush_receives(struct soft_qp *qp)
 {
 	const struct rc_arrival flushed = {.status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV};
 
+	qp_return_receive(qp);
 	if (qp->recv_busy)
 		rc_recv_done(&qp->rc, &qp->recv, &flushed);
 	while (!qp->srq && recvq_take(&qp->rq, &qp->recv))

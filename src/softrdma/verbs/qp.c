@@ -291,6 +291,7 @@ int soft_ibv_destroy_qp(struct ibv_qp *ibqp)
 	qp->rc.state = IBV_QPS_RESET;
 	if (qp->rc.service)
 		qp->rc.service->close(&qp->rc);
+	qp_return_receive(qp);
 	qp_tell_ended(qp, 0);
 	lock_give(&qp->rc.lock);
 	remove_from_table(qp);

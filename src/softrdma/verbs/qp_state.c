@@ -134,6 +134,7 @@ static void enter_reset(struct soft_qp *qp)
 	qp_tell_ended(qp, 0);
 	sq->head = sq->next = sq->tail = sq->signaled = 0;
 	qp->rq.head = qp->rq.tail = 0;
+	qp_return_receive(qp);
 	qp->recv_busy = false;
 	qp->wants_recv = false;
 	qp->drain = QP_NOT_DRAINING;

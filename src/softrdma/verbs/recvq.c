@@ -95,12 +95,29 @@ bool recvq_take(struct recvq *queue, struct rc_recv *out)
 	slot = slot_at(queue, queue->head++);
 	out->wr_id = slot->wr_id;
 	out->length = slot->length;
-	out->num_sge = slot->good_sge;
+	out->num_sge = out->good_sge = slot->good_sge;
 	copy_pieces(out->sge, slot->sge, slot->good_sge);
 	if (is_good(slot))
 		out->good = slot->length;
 	else
 		take_wrong(queue, slot, out);
+	return true;
+}
+
+bool recvq_return(struct recvq *queue, const struct rc_recv *recv)
+{
+	struct recv_slot *slot;
+
+	if (recvq_count(queue) == queue->depth)
+		return false;
+	slot = slot_at(queue, --queue->head);
+	slot->wr_id = recv->wr_id;
+	slot->length = recv->length;
+	slot->num_sge = slot->good_sge = recv->good_sge;
+	copy_pieces(slot->sge, recv->sge, recv->good_sge);
+	/* What is behind a wrong piece can never be reached. */
+	if (recv->good < recv->length)
+		slot->sge[slot->num_sge++] = recv->wrong;
 	return true;
 }
 

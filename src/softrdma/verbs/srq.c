@@ -11,6 +11,40 @@ static struct soft_srq *to_srq(struct ibv_srq *srq)
 	return container_of(srq, struct soft_srq, srq);
 }
 
+/* A queue pair that holds a message for want of a receive; with a reference, to be put. */
+static struct soft_qp *next_waiting(struct soft_srq *srq)
+{
+	struct soft_qp *qp = NULL;
+
+	pthread_mutex_lock(&srq->lock);
+	if (!list_is_empty(&srq->waiting) && recvq_count(&srq->queue)) {
+		qp = list_first(&srq->waiting, struct soft_qp, srq_waiting);
+		list_del(&qp->srq_waiting);
+		atomic_fetch_add(&qp->refs, 1);
+	}
+	pthread_mutex_unlock(&srq->lock);
+	return qp;
+}
+
+static void serve_waiting(struct soft_srq *srq)
+{
+	struct soft_qp *qp;
+
+	while ((qp = next_waiting(srq))) {
+		UNCANCELLABLE; /* what waited for the receive may be acknowledged */
+		lock_take(&qp->rc.lock);
+		if (qp->rc.service)
+			qp->rc.service->recv_posted(&qp->rc);
+		lock_give(&qp->rc.lock);
+		atomic_fetch_sub(&qp->refs, 1);
+	}
+}
+
+static void receive_returned(struct progress_work *work)
+{
+	serve_waiting(container_of(work, struct soft_srq, returned));
+}
+
 struct ibv_srq *soft_ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 {
 	struct soft_srq *srq;
@@ -37,6 +71,7 @@ struct ibv_srq *soft_ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr 
 	pthread_cond_init(&srq->srq.cond, NULL);
 	pthread_mutex_init(&srq->lock, NULL);
 	list_init(&srq->waiting);
+	progress_work_init(&srq->returned, receive_returned);
 	atomic_fetch_add(&container_of(pd, struct soft_pd, pd)->users, 1);
 	return &srq->srq;
 }
@@ -80,6 +115,9 @@ int soft_ibv_destroy_srq(struct ibv_srq *ibsrq)
 	pthread_mutex_unlock(&srq->lock);
 	if (users)
 		return EBUSY;
+	progress_lock(PROGRESS_CM);
+	progress_cancel(&srq->returned);
+	progress_unlock(PROGRESS_CM);
 	async_retire(ibsrq->context, ibsrq, &srq->async);
 	atomic_fetch_sub(&container_of(ibsrq->pd, struct soft_pd, pd)->users, 1);
 	recvq_fini(&srq->queue);
@@ -110,25 +148,21 @@ bool srq_take(struct soft_srq *srq, struct rc_recv *out)
 	return taken;
 }
 
-/* A queue pair that holds a message for want of a receive; with a reference, to be put. */
-static struct soft_qp *next_waiting(struct soft_srq *srq)
+bool srq_return(struct soft_srq *srq, const struct rc_recv *recv)
 {
-	struct soft_qp *qp = NULL;
+	bool returned;
 
 	pthread_mutex_lock(&srq->lock);
-	if (!list_is_empty(&srq->waiting) && recvq_count(&srq->queue)) {
-		qp = list_first(&srq->waiting, struct soft_qp, srq_waiting);
-		list_del(&qp->srq_waiting);
-		atomic_fetch_add(&qp->refs, 1);
-	}
+	returned = recvq_return(&srq->queue, recv);
 	pthread_mutex_unlock(&srq->lock);
-	return qp;
+	if (returned)
+		progress_defer(&srq->returned);
+	return returned;
 }
 
 int soft_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	struct soft_srq *srq = to_srq(ibsrq);
-	struct soft_qp *qp;
 	int error = 0;
 
 	pthread_mutex_lock(&srq->lock);
@@ -138,13 +172,6 @@ int soft_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv
 			*bad = wr;
 	}
 	pthread_mutex_unlock(&srq->lock);
-	while ((qp = next_waiting(srq))) {
-		UNCANCELLABLE; /* what waited for the receive may be acknowledged */
-		lock_take(&qp->rc.lock);
-		if (qp->rc.service)
-			qp->rc.service->recv_posted(&qp->rc);
-		lock_give(&qp->rc.lock);
-		atomic_fetch_sub(&qp->refs, 1);
-	}
+	serve_waiting(srq);
 	return error;
 }

@@ -287,9 +287,9 @@ struct soft_srq {
 
 bool srq_take(struct soft_srq *srq, struct rc_recv *out);
 /*
- * The message that took @recv will not end. To the program, the receive is still in the queue, so it
- * goes back there. False: the program has filled the queue meanwhile. Other queue pairs hear of it
- * later, since the caller holds the lock of one.
+ * The message that took @recv will not end. To the program, the receive is still in the queue, so
+ * it goes back there. False: the program has filled the queue meanwhile. Other queue pairs hear of
+ * it later, since the caller holds the lock of one.
  */
 bool srq_return(struct soft_srq *srq, const struct rc_recv *recv);
 int soft_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);

@@ -84,6 +84,17 @@ void honest_begin(struct honest *honest)
 	honest_register(honest);
 }
 
+/* An SRQ has the receive of a message that did not end, with what had come of it. */
+static void forget_unfinished(const struct honest *honest)
+{
+	const struct posted *oldest = &honest->recv[honest->recvs_seen];
+
+	if (!honest->side.srq || honest->recvs_seen == honest->recvs)
+		return;
+	CHECK(is_only(oldest->at + oldest->length, ROOM - oldest->length, FRESH_BYTE));
+	memset(oldest->at, FRESH_BYTE, ROOM);
+}
+
 static void check_memory(const struct honest *honest)
 {
 	const uint8_t *own = honest->side.buf;
@@ -102,6 +113,7 @@ void honest_end(struct honest *honest)
 	honest_deregister(honest);
 	CHECK(!ibv_dereg_mr(honest->readonly));
 	check_secret();
+	forget_unfinished(honest);
 	check_memory(honest);
 	side_close(&honest->side);
 }

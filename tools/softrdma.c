@@ -51,6 +51,8 @@ static const char help[] =
 	"  SOFTRDMA_P2P=1        connect in MPA's peer-to-peer mode\n"
 	"  SOFTRDMA_STRICT=1     behave as hardware would, and name the fault\n"
 	"  SOFTRDMA_RECV_TIMEOUT=MS  how long a message waits for a receive (30000)\n"
+	"  SOFTRDMA_LOOK=iwarp|roce  what the devices say they are (iwarp)\n"
+	"  SOFTRDMA_PORTS=FROM-TO    TCP ports for queue pairs by number (any)\n"
 	"softrdma(1) has the details.\n";
 
 static void complain(const char *about, const char *what)

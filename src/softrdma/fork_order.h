@@ -9,8 +9,11 @@
 #include "../common/fork.h"
 
 enum fork_order {
-	FORK_RAW,         /* raw/raw.c: rules and back ends */
-	FORK_PROGRESS,    /* progress/: start, CM set, DATA set, timers and work, sources */
+	FORK_RAW,      /* raw/raw.c: rules and back ends */
+	FORK_PROGRESS, /* progress/: start, CM set, DATA set, timers and work, sources */
+	FORK_MEETINGS, /* meet/: these three have the CM set's lock */
+	FORK_VISITORS,
+	FORK_PORTS,
 	FORK_CM,          /* cm/channel.c: acknowledgements */
 	FORK_DEVICE_LIST, /* interpose/device_list.c */
 	FORK_DEVICES,     /* verbs/device.c: devices and contexts */

@@ -321,4 +321,10 @@ void rc_opened(struct rc_qp *qp);
  */
 void rc_failed(struct rc_qp *qp, struct rc_send *send, enum ibv_wc_status status, int error);
 
+/*
+ * The connection is over because the peer has gone, or has closed it (@error 0). A queue pair that
+ * the CM has connected fails. One that was connected by number stays as it is, without a service.
+ */
+void rc_parted(struct rc_qp *qp, int error);
+
 #endif

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,11 +57,32 @@ static unsigned read_recv_timeout(void)
 	return RECV_TIMEOUT_MS;
 }
 
+/* Where queue pairs listen for their peers. */
+static void read_ports(uint16_t *first, uint16_t *last)
+{
+	const char *name = "SOFTRDMA_PORTS", *value = secure_getenv(name);
+	unsigned from, to;
+	char end;
+
+	*first = *last = 0;
+	if (!value || !*value)
+		return;
+	if (sscanf(value, "%5u-%5u%c", &from, &to, &end) == 2 && from >= 1024 && from <= to &&
+	    to <= UINT16_MAX) {
+		*first = (uint16_t)from;
+		*last = (uint16_t)to;
+		return;
+	}
+	log_warn("%s=%s: not a range of ports such as 20000-20099, from 1024 to 65535; any is used",
+		 name, value);
+}
+
 static void read_environment(void)
 {
 	static const char *const modes[] = {"auto", "on", "off", NULL};
 	static const char *const shm[] = {"on", "off", "ring", NULL};
 	static const char *const raw[] = {"best", "xdp", "ring", "socket", NULL};
+	static const char *const looks[] = {"iwarp", "roce", NULL};
 	static const char *const revisions[] = {"2", "1", NULL};
 	int saved = errno;
 
@@ -68,12 +90,14 @@ static void read_environment(void)
 		.mode = (enum settings_mode)choose("SOFTRDMA", modes, "auto, on, off"),
 		.shm = (enum settings_shm)choose("SOFTRDMA_SHM", shm, "on, off, ring"),
 		.raw = (enum settings_raw)choose("SOFTRDMA_RAW", raw, "best, xdp, ring, socket"),
+		.look = (enum settings_look)choose("SOFTRDMA_LOOK", looks, "iwarp, roce"),
 		.crc = is_on("SOFTRDMA_CRC"),
 		.peer_to_peer = is_on("SOFTRDMA_P2P"),
 		.revision_1 = choose("SOFTRDMA_MPA", revisions, "1, 2") == 1,
 		.strict = is_on("SOFTRDMA_STRICT"),
 		.recv_timeout_ms = read_recv_timeout(),
 	};
+	read_ports(&current.first_port, &current.last_port);
 	errno = saved;
 }
 

@@ -369,6 +369,29 @@
  */
 #define TCP_DRAINS_AT_ONCE 64
 
+/* ---- meet: how queue pairs find each other by number ---- */
+
+/*
+ * A hello that came too early is said again after this time, which doubles up to the second. Two
+ * programs that bring up their queue pairs at once are some milliseconds apart. No benchmark has
+ * decided it, and none looks at how fast queue pairs meet.
+ */
+#define MEET_RETRY_MS     1u
+#define MEET_RETRY_MAX_MS 1000u
+
+/* The time for TCP and the answer to a hello, of a dialler; and to say it, of a visitor. */
+#define MEET_DIAL_MS  5000u
+#define MEET_HELLO_MS 2000u
+
+/*
+ * Visitors of all ports that have not said their hello. Beyond, the one that has waited longest
+ * makes room, so a crowd that says nothing keeps nobody out.
+ */
+#define MEET_MAX_VISITORS 256u
+
+/* Reads in flight that an end asks for. The peer's max_dest_rd_atomic is the limit. */
+#define MEET_MAX_READS 128u
+
 /* ---- cm: how connections begin and end ---- */
 
 /*

@@ -13,6 +13,7 @@ static const struct {
 	{"SOFTRDMA_LOG", "loud"},    {"SOFTRDMA", "maybe"},      {"SOFTRDMA_SHM", "sometimes"},
 	{"SOFTRDMA_RAW", "pigeons"}, {"SOFTRDMA_CRC", "please"}, {"SOFTRDMA_MPA", "3"},
 	{"SOFTRDMA_P2P", "2"},       {"SOFTRDMA_STRICT", "yes"}, {"SOFTRDMA_RECV_TIMEOUT", "-1"},
+	{"SOFTRDMA_LOOK", "good"},   {"SOFTRDMA_PORTS", "9-1"},
 };
 
 /* The role: uses the device twice, so that a warning that comes each time shows. */

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
+#include "../mpa_io.h"
 #include "../settings.h"
 #include "../shm/shm.h"
 #include "internal.h"
@@ -74,7 +75,7 @@ static int answer(struct cm_id *cm, struct mpa_frame *reply, const struct mpa_ag
 	if (cm->request.shm && !agreed->crc && !agreed->rtr)
 		link = shm_meet(cm->fd);
 	reply->shm = link != NULL;
-	err = handshake_send(cm->fd, reply);
+	err = mpa_send(cm->fd, reply);
 	if (err == -EPIPE) /* the peer has gone meanwhile */
 		err = -ECONNRESET;
 	if (!err)

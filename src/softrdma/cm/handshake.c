@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
+#include "../mpa_io.h"
 #include "../settings.h"
 #include "../shm/shm.h"
 #include "../wire/crc32c.h"
@@ -20,41 +21,6 @@
 #define ALL_RTR (MPA_RTR_FPDU | MPA_RTR_WRITE | MPA_RTR_READ)
 
 /* ---- frames ---- */
-
-int handshake_send(int fd, const struct mpa_frame *frame)
-{
-	uint8_t bytes[MPA_MAX_FRAME];
-	ssize_t len = mpa_build(frame, bytes);
-
-	return len < 0 ? (int)len : socket_send(fd, bytes, (size_t)len);
-}
-
-/*
- * Read on into cm->frame, not a byte beyond its end. 1: complete; 0: there is more to come; -EPIPE:
- * the peer closed; another -errno.
- */
-static int read_frame(struct cm_id *cm, enum mpa_kind kind)
-{
-	for (;;) {
-		ssize_t whole = mpa_frame_len(kind, cm->frame, cm->frame_len);
-		ssize_t n;
-
-		if (whole < 0)
-			return (int)whole;
-		if ((size_t)whole == cm->frame_len)
-			return 1;
-		n = recv(cm->fd, cm->frame + cm->frame_len, (size_t)whole - cm->frame_len,
-			 MSG_DONTWAIT);
-		if (n == 0)
-			return -EPIPE;
-		if (n < 0 && errno == EAGAIN)
-			return 0;
-		if (n < 0 && errno != EINTR)
-			return -errno;
-		if (n > 0)
-			cm->frame_len += (size_t)n;
-	}
-}
 
 /* A whole frame whose private data an event can carry. */
 static int parse_frame(struct cm_id *cm, enum mpa_kind kind, struct mpa_frame *out)
@@ -223,7 +189,7 @@ void handshake_connected(struct cm_id *cm)
 	}
 	getsockname(cm->fd, cm_src(cm), &len);
 	offer_shm(cm);
-	err = handshake_send(cm->fd, &cm->request);
+	err = mpa_send(cm->fd, &cm->request);
 	if (!err)
 		err = id_watch(cm, EPOLLIN);
 	if (err) {
@@ -296,7 +262,7 @@ static void send_terminate(struct cm_id *cm, uint16_t code, bool crc)
 	size_t len = terminate_build(fpdu, code, NULL, 0, 0);
 
 	fpdu_put_crc(fpdu + len, crc ? crc32c(0, fpdu, len) : 0);
-	if (socket_send(cm->fd, fpdu, len + FPDU_CRC_LEN))
+	if (mpa_send_bytes(cm->fd, fpdu, len + FPDU_CRC_LEN))
 		log_debug("connect %s: no Terminate: %m", addr_text(cm_dst(cm)).text);
 }
 
@@ -356,7 +322,7 @@ static void reply_complete(struct cm_id *cm)
 
 void handshake_reply(struct cm_id *cm)
 {
-	int got = read_frame(cm, MPA_REPLY);
+	int got = mpa_read(cm->fd, MPA_REPLY, cm->frame, &cm->frame_len);
 
 	if (got < 0)
 		reply_failed(cm, got);
@@ -422,7 +388,7 @@ static void request_complete(struct cm_id *cm)
 
 void handshake_request(struct cm_id *cm)
 {
-	int got = read_frame(cm, MPA_REQUEST);
+	int got = mpa_read(cm->fd, MPA_REQUEST, cm->frame, &cm->frame_len);
 
 	if (got == -EPROTO)
 		request_failed(cm, "not an MPA request");
@@ -451,7 +417,7 @@ int handshake_refuse(struct cm_id *cm, const void *private_data, size_t len)
 	reply.reject = true;
 	reply.private_data = private_data;
 	reply.private_len = (uint16_t)len;
-	err = handshake_send(cm->fd, &reply);
+	err = mpa_send(cm->fd, &reply);
 	id_unwatch(cm);
 	linger_close(cm->fd);
 	cm->fd = -1;

@@ -220,8 +220,6 @@ void socket_prepare(const struct cm_id *cm, int fd, int family);
 /* The address from which @dst is reached; @src, if not NULL and not any, is demanded. */
 int socket_route(const struct sockaddr *src, const struct sockaddr *dst,
 		 struct sockaddr_storage *out);
-/* All or an error: for frames that fit an empty socket buffer. */
-int socket_send(int fd, const void *data, size_t len);
 
 /* ---- linger.c ---- */
 
@@ -265,7 +263,6 @@ void handshake_reply(struct cm_id *cm);     /* CM_AWAIT_REPLY is ready */
 void handshake_request(struct cm_id *cm);   /* CM_AWAIT_REQUEST is ready */
 void handshake_expired(struct cm_id *cm);
 void handshake_retry(struct progress_timer *timer); /* retry_timer has expired */
-int handshake_send(int fd, const struct mpa_frame *frame);
 /* Answer the request with a reject, and close. */
 int handshake_refuse(struct cm_id *cm, const void *private_data, size_t len);
 

@@ -103,7 +103,7 @@ static int create_qp(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *attr)
 	if (!used.srq)
 		used.srq = id->srq;
 
-	qp = soft_create_qp_ex(id->verbs, &used);
+	qp = soft_create_qp_ex(id->verbs, &used, false);
 	if (!qp) {
 		err = -errno;
 		goto undo_cqs;

@@ -194,15 +194,3 @@ int socket_route(const struct sockaddr *src, const struct sockaddr *dst,
 		addr_set_port((struct sockaddr *)out, src ? addr_port(src) : 0);
 	return err;
 }
-
-int socket_send(int fd, const void *data, size_t len)
-{
-	ssize_t n;
-
-	do
-		n = send(fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT);
-	while (n < 0 && errno == EINTR);
-	if (n < 0)
-		return errno == EAGAIN ? -ENOBUFS : -errno;
-	return (size_t)n == len ? 0 : -ENOBUFS;
-}

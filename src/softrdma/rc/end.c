@@ -52,7 +52,7 @@ void rc_end(struct rc_conn *conn, int error)
 		log_info("%s: lost: %s", conn->name, strerror(error));
 	else
 		log_info("%s: closed by the peer", conn->name);
-	rc_failed(conn_qp(conn), NULL, IBV_WC_WR_FLUSH_ERR, error);
+	rc_parted(conn_qp(conn), error);
 	part(conn, !error);
 }
 

@@ -294,7 +294,7 @@ static void describe(struct tcp_conn *conn, const struct mpa_agreed *agreed, boo
 {
 	conn->rc.transport = &tcp_transport;
 	conn->rc.initiator = initiator;
-	conn->rc.waits_for_first = !initiator && !agreed->rtr;
+	conn->rc.waits_for_first = !initiator && !agreed->rtr && !agreed->either_first;
 	conn->rc.acknowledged = agreed->acks;
 	conn->rc.ird = agreed->ird;
 	conn->rc.ord = agreed->ord;

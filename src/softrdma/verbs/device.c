@@ -16,10 +16,14 @@
 #include <unistd.h>
 
 #include "../fork_order.h"
+#include "../settings.h"
 #include "../strict.h"
 #include "objects.h"
 
 #define MAX_GIDS 64
+
+/* libibverbs' internal ibv_query_gid_type speaks in these. */
+enum { IBV_GID_TYPE_SYSFS_IB_ROCE_V1, IBV_GID_TYPE_SYSFS_ROCE_V2 };
 
 /* Every device that was ever seen; they live for ever, as programs keep pointers to them. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards both lists and shared contexts */
@@ -40,6 +44,11 @@ bool is_soft_device(const struct ibv_device *device)
 static struct soft_device *to_device(struct ibv_device *device)
 {
 	return container_of(device, struct soft_device, device);
+}
+
+static bool looks_like_roce(void)
+{
+	return settings()->look == SETTINGS_LOOK_ROCE;
 }
 
 static struct soft_device *find_device(const char *ifname)
@@ -67,8 +76,8 @@ static struct soft_device *device_get(const char *ifname)
 	if (!device)
 		return NULL;
 	device->device._ops._dummy2 = marker;
-	device->device.node_type = IBV_NODE_RNIC;
-	device->device.transport_type = IBV_TRANSPORT_IWARP;
+	device->device.node_type = looks_like_roce() ? IBV_NODE_CA : IBV_NODE_RNIC;
+	device->device.transport_type = looks_like_roce() ? IBV_TRANSPORT_IB : IBV_TRANSPORT_IWARP;
 	snprintf(device->device.name, sizeof(device->device.name), "soft_%s", ifname);
 	snprintf(device->device.dev_name, sizeof(device->device.dev_name), "soft_%s", ifname);
 	snprintf(device->ifname, sizeof(device->ifname), "%s", ifname);
@@ -328,6 +337,8 @@ static void fill_device_attr(struct ibv_device *device, struct ibv_device_attr *
 		.sys_image_guid = guid_of(device),
 		.max_mr_size = ~0ull,
 		.page_size_cap = 0xfffff000,
+		.vendor_id = SOFT_VENDOR_ID,
+		.vendor_part_id = SOFT_PART_ID,
 		.hw_ver = 1,
 		.max_qp = SOFT_MAX_QP,
 		.max_qp_wr = SOFT_MAX_WR,
@@ -438,7 +449,7 @@ static void fill_gid_entry(struct soft_device *device, const union ibv_gid *gid,
 		.gid = *gid,
 		.gid_index = index,
 		.port_num = SOFT_PORT,
-		.gid_type = IBV_GID_TYPE_ROCE_V1,
+		.gid_type = looks_like_roce() ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1,
 		.ndev_ifindex = device->ifindex,
 	};
 
@@ -487,7 +498,7 @@ int soft_ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned 
 		errno = EINVAL;
 		return -1;
 	}
-	*type = 0;
+	*type = looks_like_roce() ? IBV_GID_TYPE_SYSFS_ROCE_V2 : IBV_GID_TYPE_SYSFS_IB_ROCE_V1;
 	return 0;
 }
 

@@ -23,6 +23,9 @@
 #define STRICT_MAX_SGE    6
 #define STRICT_MAX_INLINE 64
 #define SOFT_PORT         1
+/* No vendor has this number. rxe says the same. */
+#define SOFT_VENDOR_ID    0xffffff
+#define SOFT_PART_ID      1
 #define SOFT_PKEY         0xffff
 
 /* ---- device and context ---- */
@@ -339,6 +342,12 @@ struct soft_qp {
 	struct rc_recv recv;     /* the one in progress */
 	bool recv_busy;
 	struct qp_owner *owner;
+	/* By number: see by_number.h. */
+	bool numbered;           /* its number says where it listens */
+	bool has_met;            /* since the last reset */
+	bool awaits_peer;        /* peer_timer is armed */
+	struct meeting *meeting; /* guarded by the CM's lock as well */
+	struct progress_timer peer_timer;
 	atomic_int refs; /* the user's, and one per lookup by number */
 	struct async_count async;
 	struct list link;         /* in the table of queue pairs, under its lock */
@@ -364,6 +373,10 @@ static inline bool qp_is_raw(const struct soft_qp *qp)
 {
 	return qp->qp.qp_type == IBV_QPT_RAW_PACKET;
 }
+
+/* By number; with a reference, to be put. NULL: there is none. */
+struct soft_qp *qp_get(uint32_t num);
+void qp_put(struct soft_qp *qp);
 
 /* ibv_wr_*: can these be offered (enum ibv_qp_create_send_ops_flags)? Offer them. */
 bool wr_can_offer(uint64_t send_ops);

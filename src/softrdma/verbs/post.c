@@ -7,6 +7,7 @@
 #include "../../common/log.h"
 #include "../strict.h"
 #include "../../common/uncancel.h"
+#include "by_number.h"
 #include "deferred.h"
 #include "objects.h"
 #include "post.h"
@@ -253,6 +254,8 @@ void post_go(struct soft_qp *qp)
 		qp_flush(qp);
 	else if (qp->rc.service && qp->rc.sq.next != qp->rc.sq.tail)
 		send_now_or_later(qp);
+	else if (qp->numbered && !qp->rc.service)
+		by_number_await(qp);
 }
 
 /* Errors are positive; *@bad is set with them. */

@@ -10,10 +10,12 @@
 #include "../../common/log.h"
 #include "../fork_order.h"
 #include "../progress/progress.h"
+#include "../meet.h"
 #include "../raw/raw.h"
 #include "../rc/attach.h"
 #include "../strict.h"
 #include "../../common/uncancel.h"
+#include "by_number.h"
 #include "deferred.h"
 #include "objects.h"
 #include "qp_state.h"
@@ -51,27 +53,39 @@ static void table_init(void)
 		list_init(&table.buckets[i]);
 	if (getrandom(&table.last_num, sizeof(table.last_num), 0) < 0)
 		table.last_num = 0;
-	table.last_num = (table.last_num & 0xffff00) | 0x100;
+	table.last_num = (table.last_num & 0x3ff00) | 0x100;
+}
+
+/* For a queue pair of the CM; never 0 or 1. The lock is held. */
+static uint32_t next_number(void)
+{
+	do
+		table.last_num =
+			table.last_num >= MEET_FIRST_NUMBER - 1 ? 0x100 : table.last_num + 1;
+	while (find(table.last_num));
+	return table.last_num;
 }
 
 static int insert(struct soft_qp *qp)
 {
-	int error = 0;
+	uint32_t number = 0;
+	int error = qp->numbered ? -meet_take_number(&number) : 0;
 
+	if (error)
+		return error;
 	pthread_mutex_lock(&table.lock);
 	if (!table.last_num)
 		table_init();
 	if (table.count >= SOFT_MAX_QP) {
 		error = ENOMEM;
 	} else {
-		do /* 24 bits, as on the wire of other transports; never 0 or 1 */
-			table.last_num = table.last_num >= 0xfffffe ? 0x100 : table.last_num + 1;
-		while (find(table.last_num));
-		qp->rc.qp_num = table.last_num;
-		list_add_tail(&table.buckets[table.last_num % BUCKETS], &qp->link);
+		qp->rc.qp_num = qp->numbered ? number : next_number();
+		list_add_tail(&table.buckets[qp->rc.qp_num % BUCKETS], &qp->link);
 		table.count++;
 	}
 	pthread_mutex_unlock(&table.lock);
+	if (error && qp->numbered)
+		meet_give_number(number);
 	return error;
 }
 
@@ -81,9 +95,11 @@ static void remove_from_table(struct soft_qp *qp)
 	list_del(&qp->link);
 	table.count--;
 	pthread_mutex_unlock(&table.lock);
+	if (qp->numbered)
+		meet_give_number(qp->rc.qp_num);
 }
 
-static struct soft_qp *qp_get(uint32_t num)
+struct soft_qp *qp_get(uint32_t num)
 {
 	struct soft_qp *qp;
 
@@ -95,7 +111,7 @@ static struct soft_qp *qp_get(uint32_t num)
 	return qp;
 }
 
-static void qp_put(struct soft_qp *qp)
+void qp_put(struct soft_qp *qp)
 {
 	atomic_fetch_sub(&qp->refs, 1);
 }
@@ -214,6 +230,11 @@ static int attach_raw(struct soft_qp *qp)
 
 struct ibv_qp *soft_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
+	return qp_create(pd, attr, attr->qp_type == IBV_QPT_RC);
+}
+
+struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *attr, bool numbered)
+{
 	int error = check_init(pd, attr);
 	struct soft_qp *qp;
 
@@ -229,6 +250,8 @@ struct ibv_qp *soft_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *at
 	qp = calloc(1, sizeof(*qp));
 	if (!qp)
 		return NULL;
+	qp->numbered = numbered;
+	by_number_init(qp);
 	qp->cap = attr->cap;
 	qp->sq_sig_all = attr->sq_sig_all;
 	qp->send_cq = container_of(attr->send_cq, struct soft_cq, cq);
@@ -286,6 +309,11 @@ int soft_ibv_destroy_qp(struct ibv_qp *ibqp)
 	UNCANCELLABLE;
 	if (qp_is_raw(qp) && raw_has_flows(&qp->rc))
 		return EBUSY;
+	if (qp->numbered) {
+		progress_lock(PROGRESS_CM);
+		by_number_end(qp);
+		progress_unlock(PROGRESS_CM);
+	}
 	/* The owner is told while it can still find and disown the queue pair. */
 	lock_take(&qp->rc.lock);
 	qp->rc.state = IBV_QPS_RESET;

@@ -12,6 +12,7 @@
 
 #include "../../common/log.h"
 #include "../raw/raw.h"
+#include "by_number.h"
 
 /* ---- transitions ---- */
 
@@ -248,10 +249,17 @@ void qp_note_agreed(struct soft_qp *qp, uint16_t ord, uint16_t ird)
 
 /* ---- what programs call ---- */
 
-static int step(struct soft_qp *qp, enum ibv_qp_state to, int mask)
+static int step(struct soft_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
-	if (to == IBV_QPS_RTR && (mask & (IBV_QP_AV | IBV_QP_DEST_QPN))) {
-		log_warn("QP 0x%x: an RC connection needs the connection manager (rdma_connect)",
+	enum ibv_qp_state to = attr->qp_state;
+
+	if (qp->numbered) {
+		int error = by_number_step(qp, to, attr, mask);
+
+		if (error)
+			return error;
+	} else if (to == IBV_QPS_RTR && (mask & (IBV_QP_AV | IBV_QP_DEST_QPN))) {
+		log_warn("QP 0x%x: was made by rdma_create_qp, and so is connected by rdma_connect",
 			 qp->rc.qp_num);
 		return EOPNOTSUPP;
 	}
@@ -290,7 +298,7 @@ static int modify(struct soft_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	lock_take(&qp->rc.lock);
 	error = check(qp, attr, mask);
 	if (!error && (mask & IBV_QP_STATE))
-		error = step(qp, attr->qp_state, mask);
+		error = step(qp, attr, mask);
 	if (!error)
 		keep(qp, attr, mask);
 	lock_give(&qp->rc.lock);
@@ -315,8 +323,18 @@ static int modify_raw(struct soft_qp *qp, const struct ibv_qp_attr *attr, int ma
 int soft_ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 {
 	struct soft_qp *qp = container_of(ibqp, struct soft_qp, qp);
+	int error;
 
-	return qp_is_raw(qp) ? modify_raw(qp, attr, mask) : modify(qp, attr, mask);
+	if (qp_is_raw(qp))
+		return modify_raw(qp, attr, mask);
+	if (!qp->numbered)
+		return modify(qp, attr, mask);
+	progress_lock(PROGRESS_CM);
+	error = modify(qp, attr, mask);
+	if (!error && (qp->rc.state == IBV_QPS_RESET || qp->rc.state == IBV_QPS_ERR))
+		by_number_end(qp);
+	progress_unlock(PROGRESS_CM);
+	return error;
 }
 
 int soft_ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,

@@ -54,7 +54,8 @@ static struct ibv_srq *create_srq_ex(struct ibv_context *context, struct ibv_srq
 	return srq;
 }
 
-struct ibv_qp *soft_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+struct ibv_qp *soft_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr,
+				 bool numbered)
 {
 	/* The extended struct begins as the basic one does. */
 	struct ibv_qp_init_attr *basic = (struct ibv_qp_init_attr *)attr;
@@ -70,7 +71,7 @@ struct ibv_qp *soft_create_qp_ex(struct ibv_context *context, struct ibv_qp_init
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
-	qp = soft_ibv_create_qp(attr->pd, basic);
+	qp = qp_create(attr->pd, basic, numbered);
 	if (qp && extended)
 		wr_set_ops(container_of(qp, struct soft_qp, qp));
 	return qp;
@@ -117,7 +118,7 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq
 static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
 	UNCANCELLABLE_CALL;
-	return soft_create_qp_ex(context, attr);
+	return soft_create_qp_ex(context, attr, attr->qp_type == IBV_QPT_RC);
 }
 
 static struct ibv_flow *create_flow(struct ibv_qp *qp, struct ibv_flow_attr *attr)

@@ -91,8 +91,12 @@ int soft_ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask
 int soft_ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr);
 int soft_ibv_destroy_srq(struct ibv_srq *srq);
 struct ibv_qp *soft_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
+/* @numbered: its program may connect it by number; else the CM connects it, and no port is bound.
+ */
+struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *attr, bool numbered);
 /* What ibv_create_qp_ex, an inline function, calls. */
-struct ibv_qp *soft_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+struct ibv_qp *soft_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr,
+				 bool numbered);
 /* NULL unless it was made for the ibv_wr_* interface. */
 struct ibv_qp_ex *soft_ibv_qp_to_qp_ex(struct ibv_qp *qp);
 int soft_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);

@@ -90,6 +90,7 @@ struct mpa_agreed {
 	uint8_t rtr; /* 0, or the one enum mpa_rtr with which the initiator must open */
 	uint16_t ird;
 	uint16_t ord;
+	bool either_first; /* they met by number: the responder may speak first, too */
 };
 
 /*

@@ -37,7 +37,7 @@ static void advance(struct end_run *er)
 
 /* ---- objects ---- */
 
-static struct sockaddr_in own_address(void)
+struct sockaddr_in end_own_address(void)
 {
 	const char *text = getenv("IBMSG_ADDR");
 	struct sockaddr_in address = {.sin_family = AF_INET};
@@ -58,7 +58,7 @@ static void map_memory(struct end_run *er)
 /* The device that the address belongs to: an id that has resolved it knows. */
 static void open_device(struct end_run *er)
 {
-	struct sockaddr_in address = own_address();
+	struct sockaddr_in address = end_own_address();
 	struct rdma_cm_id *probe;
 
 	if (rdma_create_id(NULL, &probe, NULL, RDMA_PS_TCP) ||
@@ -165,7 +165,7 @@ static void make_queues(struct end_run *er)
 	}
 }
 
-static void make_qp(struct end_run *er, int q, int s)
+void end_make_qp(struct end_run *er, int q, int s)
 {
 	const struct side *side = &er->run->program->qps[q].sides[s];
 	struct conn *conn = &er->conns[q][s];
@@ -195,9 +195,19 @@ static void make_qp(struct end_run *er, int q, int s)
 				      IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
 				      IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 	}
-	if (rdma_create_qp_ex(conn->id, &attr))
-		end_fail(er, "setup", "rdma_create_qp_ex", errno);
-	er->run->board->sides[q][s].qp_num = conn->id->qp->qp_num;
+	if (!conn->id)
+		conn->qp = ibv_create_qp_ex(er->verbs, &attr);
+	else if (!rdma_create_qp_ex(conn->id, &attr))
+		conn->qp = conn->id->qp;
+	if (!conn->qp)
+		end_fail(er, "setup", "making a queue pair", errno);
+}
+
+void end_publish_qp(struct end_run *er, int q, int s)
+{
+	const struct side *side = &er->run->program->qps[q].sides[s];
+
+	er->run->board->sides[q][s].qp_num = er->conns[q][s].qp->qp_num;
 	if (side->srq < 0 && !side->late)
 		post_receives(er, q, s);
 }
@@ -226,7 +236,7 @@ static struct rdma_conn_param conn_param(const struct qp *qp, const struct greet
 static void start_connecting(struct end_run *er, int q)
 {
 	struct conn *conn = &er->conns[q][0];
-	struct sockaddr_in address = own_address();
+	struct sockaddr_in address = end_own_address();
 
 	address.sin_port =
 		htons((uint16_t)er->run->board->ends[peer_of(er->run->program, q, 0)->end].port);
@@ -237,7 +247,7 @@ static void start_connecting(struct end_run *er, int q)
 
 static void start_listening(struct end_run *er)
 {
-	struct sockaddr_in address = own_address();
+	struct sockaddr_in address = end_own_address();
 
 	er->events = rdma_create_event_channel();
 	if (!er->events || rdma_create_id(er->events, &er->listener, NULL, RDMA_PS_TCP) ||
@@ -287,7 +297,8 @@ static void accept_request(struct end_run *er, struct rdma_cm_event *event)
 		end_fail(er, "cm", "private data", EPROTO);
 	er->conns[q][1].id = event->id;
 	event->id->context = &er->conns[q][1];
-	make_qp(er, q, 1);
+	end_make_qp(er, q, 1);
+	end_publish_qp(er, q, 1);
 	param = conn_param(&er->run->program->qps[q], NULL, false);
 	if (rdma_accept(event->id, &param))
 		end_fail(er, "cm", "rdma_accept", errno);
@@ -298,7 +309,7 @@ static void accept_request(struct end_run *er, struct rdma_cm_event *event)
 static void move_to_error(struct end_run *er, struct conn *conn)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
-	int error = ibv_modify_qp(conn->id->qp, &attr, IBV_QP_STATE);
+	int error = ibv_modify_qp(conn->qp, &attr, IBV_QP_STATE);
 
 	if (error)
 		end_fail(er, "cm", "ibv_modify_qp to the error state", error);
@@ -306,13 +317,12 @@ static void move_to_error(struct end_run *er, struct conn *conn)
 
 static void disconnect(struct conn *conn)
 {
-	if (!conn->disconnected)
+	if (!conn->disconnected && conn->id)
 		rdma_disconnect(conn->id); /* may have ended already */
 	conn->disconnected = true;
 }
 
-/* Nothing more is posted; the marks show when both queues are flushed. */
-static void bury(struct end_run *er, int q, int s)
+void end_bury(struct end_run *er, int q, int s)
 {
 	struct side_board *sb = &er->run->board->sides[q][s];
 	struct conn *conn = &er->conns[q][s];
@@ -329,6 +339,19 @@ static void bury(struct end_run *er, int q, int s)
 	pthread_mutex_unlock(&conn->lock);
 }
 
+static void give_qp_back(struct end_run *er, struct conn *conn)
+{
+	int error = 0;
+
+	if (conn->id)
+		rdma_destroy_qp(conn->id);
+	else
+		error = ibv_destroy_qp(conn->qp);
+	if (error)
+		end_fail(er, "teardown", "ibv_destroy_qp", error);
+	conn->qp = NULL;
+}
+
 static void destroy_qp(struct end_run *er, int q, int s)
 {
 	struct conn *conn = &er->conns[q][s];
@@ -336,7 +359,7 @@ static void destroy_qp(struct end_run *er, int q, int s)
 	pthread_mutex_lock(&conn->lock);
 	er->run->board->sides[q][s].buried = true;
 	er->run->board->sides[q][s].gone = true;
-	rdma_destroy_qp(conn->id);
+	give_qp_back(er, conn);
 	disconnect(conn);
 	pthread_mutex_unlock(&conn->lock);
 }
@@ -360,7 +383,7 @@ static void commit_fault(struct end_run *er)
 	}
 	if (fault->kind == FAULT_ERR)
 		move_to_error(er, &er->conns[q][s]);
-	bury(er, q, s);
+	end_bury(er, q, s);
 }
 
 /* ---- CM events ---- */
@@ -388,7 +411,7 @@ static void handle_disconnected(struct end_run *er, const struct rdma_cm_id *id)
 			   "qp %d side %d was disconnected, though nothing ended", q, s);
 		end_check(er);
 	}
-	bury(er, q, s);
+	end_bury(er, q, s);
 }
 
 static void handle_event(struct end_run *er, struct rdma_cm_event *event)
@@ -404,7 +427,8 @@ static void handle_event(struct end_run *er, struct rdma_cm_event *event)
 		break;
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
 		find_conn(er, event->id, &q, &s);
-		make_qp(er, q, s);
+		end_make_qp(er, q, s);
+		end_publish_qp(er, q, s);
 		greeting.qp = q;
 		param = conn_param(&er->run->program->qps[q], &greeting, true);
 		if (rdma_connect(event->id, &param))
@@ -484,8 +508,9 @@ static void set_up(struct end_run *er)
 			usleep(100);
 		}
 	for (int q = 0; q < program->num_qps; q++)
-		if (program->qps[q].sides[0].end == er->end)
+		if (program->qps[q].sides[0].end == er->end && !program->qps[q].number)
 			start_connecting(er, q);
+	number_connect(er);
 	while (!is_connected(er))
 		handle_events(er, 1);
 	er->run->board->ends[er->end].started = true;
@@ -519,6 +544,7 @@ static void run_threads(struct end_run *er)
 	}
 	while (er->threads_over < num) {
 		handle_events(er, 1);
+		number_look(er);
 		commit_fault(er);
 	}
 	for (int t = 0; t < num; t++)
@@ -545,10 +571,10 @@ static void tear_down(struct end_run *er)
 			if (er->run->program->qps[q].sides[s].end != er->end)
 				continue;
 			disconnect(conn);
-			if (conn->id->qp)
-				rdma_destroy_qp(conn->id);
+			if (conn->qp)
+				give_qp_back(er, conn);
 			check_given_back(er, "rdma_destroy_id",
-					 rdma_destroy_id(conn->id) ? errno : 0);
+					 conn->id && rdma_destroy_id(conn->id) ? errno : 0);
 		}
 	for (int i = 0; i < MAX_SRQS; i++)
 		if (er->srqs[i])

@@ -3,16 +3,19 @@
 #ifndef CHAOS_END_H
 #define CHAOS_END_H
 
+#include <netinet/in.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 
 #include "model.h"
 
 struct conn {
-	struct rdma_cm_id *id;
+	struct rdma_cm_id *id; /* NULL: connected by number */
+	struct ibv_qp *qp;
 	pthread_mutex_t lock; /* nothing is posted to a queue pair that is being destroyed */
 	bool up;
 	bool disconnected; /* rdma_disconnect was called */
+	time_t ended_at;   /* by number: when its end was noticed */
 };
 
 struct end_run {
@@ -41,6 +44,20 @@ void end_fail(struct end_run *er, const char *rule, const char *call, int error)
 	__attribute__((noreturn));
 /* If a rule was broken, wait for the end. */
 void end_check(struct end_run *er);
+
+struct sockaddr_in end_own_address(void);
+/* Make the queue pair of a side; its number is published when it can be used. */
+void end_make_qp(struct end_run *er, int q, int s);
+void end_publish_qp(struct end_run *er, int q, int s);
+/* Nothing more is posted; the marks show when both queues are flushed. */
+void end_bury(struct end_run *er, int q, int s);
+
+/* ---- number.c ---- */
+
+/* Bring up all queue pairs of this end that are connected by number. */
+void number_connect(struct end_run *er);
+/* Bury those whose peer has ended. */
+void number_look(struct end_run *er);
 
 /* ---- post.c ---- */
 

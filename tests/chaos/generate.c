@@ -39,6 +39,7 @@ static const struct features all_features[] = {
 	 .fences = true,
 	 .plain_reads = true,
 	 .reads_in_order = true,
+	 .numbers = true,
 	 .same_process = true,
 	 .ends = true,
 	 .max_len = 8 << 20,
@@ -55,6 +56,7 @@ static const struct features all_features[] = {
 	 .empty_receives = true,
 	 .plain_reads = true,
 	 .reads_in_order = true,
+	 .numbers = true,
 	 .same_process = true,
 	 .ends = true,
 	 .max_len = 1 << 20,
@@ -569,6 +571,7 @@ void generate(struct program *program, uint64_t seed, const struct features *fea
 			b = a;
 		qp->ord = rng_between(rng, 1, 16);
 		qp->ird = rng_between(rng, 1, 16);
+		qp->number = features->numbers && rng_chance(rng, 40);
 		make_side(&maker, q, 0, a);
 		make_side(&maker, q, 1, b);
 	}

@@ -29,6 +29,7 @@ struct side_board {
 	atomic_bool gone;    /* the queue pair was destroyed */
 	atomic_int last_srq; /* the last receive that it took from its SRQ */
 	atomic_uint qp_num;
+	atomic_bool expects; /* by number: it is in RTR */
 	atomic_uint arena_key;
 	uint32_t spare_keys[MAX_OPS]; /* for SEND_WITH_INV, by request */
 };

@@ -164,7 +164,7 @@ static void post_chain(struct end_run *er, int q, int s, int first, int num)
 	static _Thread_local struct ibv_sge sges[MAX_OPS][MAX_SGE];
 	struct run *run = er->run;
 	const struct side *side = &run->program->qps[q].sides[s];
-	struct ibv_qp *qp = er->conns[q][s].id->qp;
+	struct ibv_qp *qp = er->conns[q][s].qp;
 	struct ibv_send_wr *bad;
 	int error;
 
@@ -280,7 +280,7 @@ void post_receives(struct end_run *er, int q, int s)
 	pthread_mutex_lock(&conn->lock);
 	if (!sb->buried) {
 		sb->recv_posted = first + missing;
-		error = ibv_post_recv(conn->id->qp, wrs, &bad);
+		error = ibv_post_recv(conn->qp, wrs, &bad);
 		if (error)
 			end_fail(er, "post", "ibv_post_recv", error);
 	}
@@ -339,7 +339,7 @@ void post_srq_receives(struct end_run *er, int srq)
 void post_marks(struct end_run *er, int q, int s)
 {
 	const struct side *side = &er->run->program->qps[q].sides[s];
-	struct ibv_qp *qp = er->conns[q][s].id->qp;
+	struct ibv_qp *qp = er->conns[q][s].qp;
 	struct ibv_send_wr send = {.wr_id = id_pack(ID_SEND_MARK, q, s, 0),
 				   .opcode = IBV_WR_SEND,
 				   .send_flags = IBV_SEND_SIGNALED},

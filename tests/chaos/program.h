@@ -102,6 +102,7 @@ struct side {
 struct qp {
 	int ord;
 	int ird;
+	int number; /* its ends bring it up themselves, by number; else the CM does */
 	struct side sides[2];
 };
 
@@ -161,6 +162,7 @@ struct features {
 	bool plain_reads;    /* READs of no bytes, with a fence, or short ones across a page */
 	bool reads_in_order; /* requests behind a READ need not wait for it */
 	bool late_receives;  /* a message may arrive before its receive */
+	bool numbers;        /* queue pairs can be connected by number */
 	bool same_process;   /* both sides of a queue pair in one end */
 	bool ends;     /* what is posted in the error state is flushed, so queue pairs may end */
 	int max_len;   /* of a request */

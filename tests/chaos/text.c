@@ -47,7 +47,7 @@ static const struct field side_fields[] = {
 	FIELD(side, srq),      FIELD(side, sq_depth),   FIELD(side, rq_depth), FIELD(side, max_sge),
 	FIELD(side, sig_all),  FIELD(side, modern),     FIELD(side, late),     FIELD(side, batch),
 	FIELD(side, recv_sge), FIELD(side, recv_slack), FIELD(side, spare),    LAST};
-static const struct field qp_fields[] = {FIELD(qp, ord), FIELD(qp, ird), LAST};
+static const struct field qp_fields[] = {FIELD(qp, ord), FIELD(qp, ird), FIELD(qp, number), LAST};
 static const struct field cq_fields[] = {FIELD(cq, end), FIELD(cq, thread), FIELD(cq, extra),
 					 FIELD(cq, solicited), LAST};
 static const struct field srq_fields[] = {FIELD(srq, end),  FIELD(srq, depth),    FIELD(srq, batch),

@@ -225,6 +225,29 @@ static void test_step_that_does_not_exist_is_refused(void **state)
 	pair_close(&pair);
 }
 
+/* As with libibverbs, where leaked objects are the program's own affair. */
+static void test_device_closes_though_objects_are_left(void **state)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *context;
+	struct ibv_device_attr attr;
+	struct ibv_pd *pd;
+
+	(void)state;
+	assert_non_null(list);
+	context = ibv_open_device(list[0]);
+	assert_non_null(context);
+	ibv_free_device_list(list);
+	assert_int_equal(ibv_query_device(context, &attr), 0);
+	assert_int_not_equal(attr.vendor_id, 0);
+	assert_int_not_equal(attr.vendor_part_id, 0);
+	assert_int_not_equal(attr.max_raw_ethy_qp, 0);
+	pd = ibv_alloc_pd(context);
+	assert_non_null(pd);
+	assert_int_equal(ibv_close_device(context), 0);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -236,6 +259,7 @@ int main(void)
 		cmocka_unit_test(test_queue_pair_refuses_what_it_does_not_grant),
 		cmocka_unit_test(test_query_tells_what_was_set),
 		cmocka_unit_test(test_step_that_does_not_exist_is_refused),
+		cmocka_unit_test(test_device_closes_though_objects_are_left),
 	};
 
 	return cmocka_run_group_tests_name("soft_states", tests, NULL, NULL);

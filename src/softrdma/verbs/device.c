@@ -15,6 +15,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "../../common/log.h"
 #include "../fork_order.h"
 #include "../settings.h"
 #include "../strict.h"
@@ -194,8 +195,11 @@ int soft_ibv_close_device(struct ibv_context *ibcontext)
 
 	if (ibcontext == to_device(ibcontext->device)->shared)
 		return 0; /* the CM's, kept for the process */
-	if (atomic_load(&context->objects))
-		return EBUSY;
+	/* As libibverbs, this never fails. What the program has not given back still needs it. */
+	if (atomic_load(&context->objects)) {
+		log_info("%s: closed with objects that are still there", ibcontext->device->name);
+		return 0;
+	}
 	pthread_mutex_lock(&lock);
 	list_del(&context->link);
 	pthread_mutex_unlock(&lock);
@@ -355,6 +359,7 @@ static void fill_device_attr(struct ibv_device *device, struct ibv_device_attr *
 		.max_res_rd_atom = SOFT_MAX_RD * SOFT_MAX_QP,
 		.max_qp_init_rd_atom = SOFT_MAX_RD,
 		.atomic_cap = IBV_ATOMIC_GLOB /* between two softrdma ends */,
+		.max_raw_ethy_qp = SOFT_MAX_QP,
 		.max_srq = SOFT_MAX_QP,
 		.max_srq_wr = SOFT_MAX_WR,
 		.max_srq_sge = RC_MAX_SGE,

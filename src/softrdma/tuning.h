@@ -380,8 +380,10 @@
 #define MEET_RETRY_MAX_MS 1000u
 
 /* The time for TCP and the answer to a hello, of a dialler; and to say it, of a visitor. */
-#define MEET_DIAL_MS  5000u
-#define MEET_HELLO_MS 2000u
+#define MEET_DIAL_MS    5000u
+#define MEET_HELLO_MS   2000u
+/* When a port cannot accept: how long it waits for a descriptor or for memory. */
+#define MEET_STARVED_MS 100u
 
 /*
  * Visitors of all ports that have not said their hello. Beyond, the one that has waited longest

@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "stranger.h"
@@ -216,6 +217,43 @@ static void test_silent_crowd_keeps_nobody_out(void **state)
 		stranger_close(&crowd[i]);
 }
 
+/* A process that has no descriptor left takes its visitors when it has. */
+static void test_visitor_waits_for_a_descriptor(void **state)
+{
+	static int spare[4096];
+	struct scene scene = scene_open();
+	struct qp_hello wrong = right_hello(&scene);
+	struct stranger stranger = {0};
+	struct sockaddr_storage to;
+	unsigned count = 0;
+
+	(void)state;
+	wrong.psn++;
+	test_address(&to, htons((uint16_t)(scene.victim->qp->qp_num >> 8)));
+	stranger_open(&stranger, AF_INET);
+	while (count < ARRAY_SIZE(spare) && (spare[count] = dup(stranger.fd)) >= 0)
+		count++;
+	assert_int_equal(errno, EMFILE);
+	stranger_reach(&stranger, &to);
+	say_hello(&stranger, &wrong);
+	stranger_expect_silence(&stranger);
+	while (count)
+		close(spare[--count]);
+	assert_int_equal(hear_refusal(&stranger), MEET_UNFITTING);
+	meet_and_close(&scene);
+}
+
+/* Descriptors to be used up must not be too many. */
+static int setup(void **state)
+{
+	struct rlimit limit = {.rlim_cur = 4096, .rlim_max = 4096};
+
+	getrlimit(RLIMIT_NOFILE, &limit);
+	if (limit.rlim_cur > 4096)
+		limit.rlim_cur = 4096;
+	return setrlimit(RLIMIT_NOFILE, &limit) || numbered_setup(state);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -225,7 +263,8 @@ int main(void)
 		cmocka_unit_test(test_second_hello_for_a_connected_queue_pair_is_refused),
 		cmocka_unit_test(test_what_is_no_hello_ends_at_once),
 		cmocka_unit_test(test_silent_crowd_keeps_nobody_out),
+		cmocka_unit_test(test_visitor_waits_for_a_descriptor),
 	};
 
-	return cmocka_run_group_tests_name("number", tests, numbered_setup, numbered_teardown);
+	return cmocka_run_group_tests_name("number", tests, setup, numbered_teardown);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Numbers of queue pairs, and the sockets that listen for each 256 of them. */
+/* Numbers of queue pairs, and the sockets that listen for them. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -13,10 +13,11 @@
 #include "../tuning.h"
 #include "internal.h"
 
-#define NUMBERS 256u /* of a port */
+#define NUMBERS 255u /* of a port: with 256, the last of all would be that of multicast groups */
 
 struct port {
 	struct progress_source source;
+	struct progress_timer timer; /* while it cannot accept */
 	struct list link;
 	uint16_t port;
 	unsigned used;
@@ -28,16 +29,37 @@ static struct list ports = {&ports, &ports};
 
 /* ---- listening ---- */
 
+/* There is no descriptor or memory for another visitor: those who wait, wait. */
+static void starve(struct port *port)
+{
+	log_warn("port %u of queue pairs: cannot accept for now: %s", port->port, strerror(errno));
+	progress_pause(&port->source);
+	progress_timer_arm(&port->timer, MEET_STARVED_MS);
+}
+
+static void starved_expired(struct progress_timer *timer)
+{
+	struct port *port = container_of(timer, struct port, timer);
+
+	if (progress_watch(&port->source, EPOLLIN))
+		progress_timer_arm(&port->timer, MEET_STARVED_MS);
+}
+
 static void ready(struct progress_source *source, uint32_t events)
 {
 	(void)events;
 	for (int i = 0; i < CM_ACCEPTS_AT_ONCE; i++) {
 		int fd = accept4(source->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
-		if (fd >= 0)
+		if (fd >= 0) {
 			visitor_new(fd);
-		else if (errno != ECONNABORTED && errno != EINTR)
+		} else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+			   errno == ENOMEM) {
+			starve(container_of(source, struct port, source));
 			return;
+		} else if (errno == EAGAIN) {
+			return;
+		} /* else that one failed before it was taken */
 	}
 }
 
@@ -97,6 +119,7 @@ static struct port *port_open(int *err)
 		return NULL;
 	port->source.set = PROGRESS_CM;
 	port->source.ready = ready;
+	progress_timer_init(&port->timer, PROGRESS_CM, starved_expired);
 	port->source.fd = open_listener(AF_INET6, &port->port);
 	if (port->source.fd == -EAFNOSUPPORT || port->source.fd == -EADDRNOTAVAIL)
 		port->source.fd = open_listener(AF_INET, &port->port);
@@ -118,6 +141,7 @@ undo_port:
 
 static void port_close(struct port *port)
 {
+	progress_timer_cancel(&port->timer);
 	progress_unwatch(&port->source);
 	close(port->source.fd);
 	list_del(&port->link);
@@ -175,7 +199,7 @@ void meet_give_number(uint32_t number)
 
 		if (port->port != number >> 8)
 			continue;
-		port->taken[number & (NUMBERS - 1)] = false;
+		port->taken[number & 0xff] = false;
 		if (!--port->used)
 			port_close(port);
 		break;

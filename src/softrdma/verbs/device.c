@@ -163,9 +163,10 @@ static struct ibv_context *open_context(struct ibv_device *device)
 		return NULL;
 	ibcontext = &context->verbs.context;
 	ibcontext->device = device;
-	ibcontext->cmd_fd = -1;
 	ibcontext->num_comp_vectors = 1;
 	ibcontext->async_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	/* There is no command to give; but programs pass it on, and then it has to be open. */
+	ibcontext->cmd_fd = ibcontext->async_fd;
 	if (ibcontext->async_fd < 0) {
 		free(context);
 		return NULL;

@@ -9,11 +9,9 @@
 #include "../common/fork.h"
 
 enum fork_order {
-	FORK_RAW,      /* raw/raw.c: rules and back ends */
-	FORK_PROGRESS, /* progress/: start, CM set, DATA set, timers and work, sources */
-	FORK_MEETINGS, /* meet/: these three have the CM set's lock */
-	FORK_VISITORS,
-	FORK_PORTS,
+	FORK_RAW,         /* raw/raw.c: rules and back ends */
+	FORK_PROGRESS,    /* progress/: start, CM set, DATA set, timers and work, sources */
+	FORK_MEETINGS,    /* meet/: has no lock of its own, but the CM set's */
 	FORK_CM,          /* cm/channel.c: acknowledgements */
 	FORK_DEVICE_LIST, /* interpose/device_list.c */
 	FORK_DEVICES,     /* verbs/device.c: devices and contexts */

@@ -117,6 +117,15 @@ void numbered_rts(struct numbered *end, uint32_t psn, uint8_t timeout)
 	assert_int_equal(ibv_modify_qp(end->qp, &attr, NUMBERED_RTS_MASK), 0);
 }
 
+void numbered_connect(struct numbered *a, uint32_t a_psn, struct numbered *b, uint32_t b_psn,
+		      uint8_t timeout)
+{
+	numbered_rtr(a, b, b_psn);
+	numbered_rtr(b, a, a_psn);
+	numbered_rts(a, a_psn, timeout);
+	numbered_rts(b, b_psn, timeout);
+}
+
 void numbered_set_state(struct numbered *end, enum ibv_qp_state state)
 {
 	struct ibv_qp_attr attr = {.qp_state = state};

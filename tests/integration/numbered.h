@@ -44,6 +44,10 @@ void numbered_rts(struct numbered *end, uint32_t psn, uint8_t timeout);
 void numbered_set_state(struct numbered *end, enum ibv_qp_state state);
 void numbered_assert_state(const struct numbered *end, enum ibv_qp_state state);
 
+/* Both ends to RTS; @a sends from @a_psn on, @b from @b_psn on. */
+void numbered_connect(struct numbered *a, uint32_t a_psn, struct numbered *b, uint32_t b_psn,
+		      uint8_t timeout);
+
 /* ---- traffic ---- */
 
 void numbered_post_recv(struct numbered *end, uint64_t id);

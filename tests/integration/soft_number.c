@@ -3,6 +3,7 @@
 #include "numbered.h"
 
 #include <poll.h>
+#include <unistd.h>
 
 #define FIRST_PSN   0x111111u
 #define OTHER_PSN   0x222222u
@@ -16,10 +17,7 @@ static void test_numbers_exchange_all_kinds_of_requests(void **state)
 	struct numbered *a = numbered_open(), *b = numbered_open();
 
 	(void)state;
-	numbered_rtr(a, b, OTHER_PSN);
-	numbered_rtr(b, a, FIRST_PSN);
-	numbered_rts(a, FIRST_PSN, 14);
-	numbered_rts(b, OTHER_PSN, 14);
+	numbered_connect(a, FIRST_PSN, b, OTHER_PSN, 14);
 	numbered_exchange(a, b);
 	numbered_exchange(b, a);
 	for (unsigned i = 0; i < ARRAY_SIZE(kinds); i++) {
@@ -86,10 +84,7 @@ static void test_vanished_peer_fails_only_what_is_asked_of_it(void **state)
 	struct numbered *a = numbered_open(), *b = numbered_open();
 
 	(void)state;
-	numbered_rtr(a, b, OTHER_PSN);
-	numbered_rtr(b, a, FIRST_PSN);
-	numbered_rts(a, FIRST_PSN, SHORT_TRIES);
-	numbered_rts(b, OTHER_PSN, SHORT_TRIES);
+	numbered_connect(a, FIRST_PSN, b, OTHER_PSN, SHORT_TRIES);
 	numbered_exchange(a, b);
 	assert_int_equal(ibv_destroy_qp(b->qp), 0);
 	b->qp = NULL;
@@ -141,10 +136,7 @@ static void test_reset_queue_pair_meets_another(void **state)
 	struct numbered *a = numbered_open(), *b = numbered_open(), *c = numbered_open();
 
 	(void)state;
-	numbered_rtr(a, b, OTHER_PSN);
-	numbered_rtr(b, a, FIRST_PSN);
-	numbered_rts(a, FIRST_PSN, 14);
-	numbered_rts(b, OTHER_PSN, 14);
+	numbered_connect(a, FIRST_PSN, b, OTHER_PSN, 14);
 	numbered_exchange(a, b);
 	numbered_set_state(a, IBV_QPS_RESET);
 	numbered_init(a);
@@ -207,13 +199,46 @@ static void test_more_than_a_port_has_are_all_different(void **state)
 		for (unsigned j = 0; j < i; j++)
 			assert_int_not_equal(ends[j]->qp->qp_num, ends[i]->qp->qp_num);
 	}
-	numbered_rtr(ends[0], ends[MANY - 1], 1);
-	numbered_rtr(ends[MANY - 1], ends[0], 1);
-	numbered_rts(ends[0], 1, 14);
-	numbered_rts(ends[MANY - 1], 1, 14);
+	numbered_connect(ends[0], 1, ends[MANY - 1], 1, 14);
 	numbered_exchange(ends[0], ends[MANY - 1]);
 	for (unsigned i = 0; i < MANY; i++)
 		numbered_close(ends[i]);
+}
+
+/* A child has none of its parent's ports and visitors, and listens at ports of its own. */
+#ifdef __SANITIZE_THREAD__ /* whose runtime ends a child of threads that starts one */
+static const bool is_thread_sanitized = true;
+#else
+static const bool is_thread_sanitized = false;
+#endif
+
+static void test_child_of_a_fork_meets_by_itself(void **state)
+{
+	struct numbered *a, *b;
+	pid_t pid;
+
+	(void)state;
+	if (is_thread_sanitized)
+		skip();
+	a = numbered_open();
+	b = numbered_open();
+	numbered_rtr(a, b, OTHER_PSN);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		struct numbered *c = numbered_open(), *d = numbered_open();
+
+		numbered_connect(c, 1, d, 2, 14);
+		numbered_exchange(c, d);
+		_exit(c->qp->qp_num >> 8 == a->qp->qp_num >> 8);
+	}
+	assert_int_equal(peer_wait(pid), 0);
+	numbered_rtr(b, a, FIRST_PSN);
+	numbered_rts(a, FIRST_PSN, 14);
+	numbered_rts(b, OTHER_PSN, 14);
+	numbered_exchange(a, b);
+	numbered_close(a);
+	numbered_close(b);
 }
 
 /* What the CM connects needs no port. */
@@ -242,6 +267,7 @@ int main(void)
 		cmocka_unit_test(test_attributes_are_kept_and_returned),
 		cmocka_unit_test(test_bad_addresses_are_refused),
 		cmocka_unit_test(test_more_than_a_port_has_are_all_different),
+		cmocka_unit_test(test_child_of_a_fork_meets_by_itself),
 		cmocka_unit_test(test_queue_pair_of_the_cm_has_a_number_of_no_port),
 	};
 

@@ -62,10 +62,13 @@ void dial_begin(struct meeting *meeting);
 /* Hang up, if it is dialling. */
 void dial_end(struct meeting *meeting);
 
-/* ---- ports.c, visitor.c ---- */
+/* ---- visitor.c, ports.c ---- */
 
 /* A connected socket, taken over. */
 void visitor_new(int fd);
+/* In a forked child, whose descriptors of these are closed. */
+void visitors_forget(void);
+void ports_forget(void);
 
 /* ---- addresses ---- */
 

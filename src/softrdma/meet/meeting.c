@@ -202,7 +202,7 @@ void meet_end(struct meeting *meeting)
 	free(meeting);
 }
 
-/* ---- fork: a child has none of its parent's queue pairs ---- */
+/* ---- fork: a child has none of its parent's queue pairs. The CM set's lock is held. ---- */
 
 static void nothing(void)
 {
@@ -212,6 +212,8 @@ static void drop(void)
 {
 	for (unsigned i = 0; i < BUCKETS; i++)
 		list_init(&buckets[i]);
+	visitors_forget();
+	ports_forget();
 }
 
 FORK_PART(FORK_MEETINGS, nothing, nothing, drop);

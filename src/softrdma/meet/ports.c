@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
-#include "../fork_order.h"
 #include "../settings.h"
 #include "../tuning.h"
 #include "internal.h"
@@ -207,14 +206,8 @@ void meet_give_number(uint32_t number)
 	progress_unlock(PROGRESS_CM);
 }
 
-static void nothing(void)
-{
-}
-
 /* A child listens at ports of its own. */
-static void drop(void)
+void ports_forget(void)
 {
 	list_init(&ports);
 }
-
-FORK_PART(FORK_PORTS, nothing, nothing, drop);

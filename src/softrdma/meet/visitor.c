@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "../../common/log.h"
-#include "../fork_order.h"
 #include "../mpa_io.h"
 #include "../settings.h"
 #include "../shm/shm.h"
@@ -173,15 +172,9 @@ void visitor_new(int fd)
 	progress_timer_arm(&visitor->timer, MEET_HELLO_MS);
 }
 
-static void nothing(void)
-{
-}
-
 /* A child has none of its parent's visitors. */
-static void drop(void)
+void visitors_forget(void)
 {
 	list_init(&visitors);
 	num_visitors = 0;
 }
-
-FORK_PART(FORK_VISITORS, nothing, nothing, drop);

@@ -52,7 +52,7 @@ static void peer_expired(struct progress_timer *timer)
 	lock_give(&qp->rc.lock);
 }
 
-/* On InfiniBand nothing tells of a peer that has gone, but requests that it does not answer. */
+/* On InfiniBand only requests that stay unanswered show that the peer has gone. */
 void rc_parted(struct rc_qp *rc, int error)
 {
 	struct soft_qp *qp = to_qp(rc);

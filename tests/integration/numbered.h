@@ -39,7 +39,8 @@ void numbered_init(struct numbered *end);
 struct ibv_qp_attr numbered_rtr_attr(uint32_t dest, uint32_t psn);
 /* @psn: the first that @peer sends. */
 void numbered_rtr(struct numbered *end, const struct numbered *peer, uint32_t psn);
-/* @psn: the first that it sends. */
+/* @psn: the first that it sends. @timeout: LONG_TRIES unless it is to fail. */
+#define LONG_TRIES 20 /* 4.3 s for each of two tries */
 void numbered_rts(struct numbered *end, uint32_t psn, uint8_t timeout);
 void numbered_set_state(struct numbered *end, enum ibv_qp_state state);
 void numbered_assert_state(const struct numbered *end, enum ibv_qp_state state);

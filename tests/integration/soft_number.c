@@ -17,7 +17,7 @@ static void test_numbers_exchange_all_kinds_of_requests(void **state)
 	struct numbered *a = numbered_open(), *b = numbered_open();
 
 	(void)state;
-	numbered_connect(a, FIRST_PSN, b, OTHER_PSN, 14);
+	numbered_connect(a, FIRST_PSN, b, OTHER_PSN, LONG_TRIES);
 	numbered_exchange(a, b);
 	numbered_exchange(b, a);
 	for (unsigned i = 0; i < ARRAY_SIZE(kinds); i++) {
@@ -47,7 +47,7 @@ static void test_early_requests_wait_for_a_peer_that_is_late(void **state)
 	numbered_await(b, 100, IBV_WC_SUCCESS);
 	assert_true(is_filled(b->buf, 1000, 9));
 	numbered_assert_state(b, IBV_QPS_RTR);
-	numbered_rts(b, OTHER_PSN, 14);
+	numbered_rts(b, OTHER_PSN, LONG_TRIES);
 	numbered_exchange(b, a);
 	numbered_close(a);
 	numbered_close(b);
@@ -59,7 +59,7 @@ static void test_number_connected_to_itself_hears_itself(void **state)
 
 	(void)state;
 	numbered_rtr(a, a, FIRST_PSN);
-	numbered_rts(a, FIRST_PSN, 14);
+	numbered_rts(a, FIRST_PSN, LONG_TRIES);
 	memset(a->buf + NUMBERED_BYTES / 2, 0x42, 500);
 	numbered_post_recv(a, 100);
 	numbered_post(a, a, IBV_WR_SEND, 500);
@@ -122,7 +122,7 @@ static void test_wrong_psn_of_a_late_sender_ends_the_meeting(void **state)
 	(void)state;
 	numbered_rtr(a, b, OTHER_PSN);
 	numbered_rtr(b, a, FIRST_PSN);
-	numbered_rts(a, FIRST_PSN, 14);
+	numbered_rts(a, FIRST_PSN, LONG_TRIES);
 	numbered_exchange(a, b);
 	numbered_rts(b, OTHER_PSN + 1, SHORT_TRIES);
 	numbered_post(b, a, IBV_WR_RDMA_WRITE, 10);
@@ -136,14 +136,14 @@ static void test_reset_queue_pair_meets_another(void **state)
 	struct numbered *a = numbered_open(), *b = numbered_open(), *c = numbered_open();
 
 	(void)state;
-	numbered_connect(a, FIRST_PSN, b, OTHER_PSN, 14);
+	numbered_connect(a, FIRST_PSN, b, OTHER_PSN, LONG_TRIES);
 	numbered_exchange(a, b);
 	numbered_set_state(a, IBV_QPS_RESET);
 	numbered_init(a);
 	numbered_rtr(a, c, 3);
 	numbered_rtr(c, a, 4);
-	numbered_rts(c, 3, 14);
-	numbered_rts(a, 4, 14);
+	numbered_rts(c, 3, LONG_TRIES);
+	numbered_rts(a, 4, LONG_TRIES);
 	numbered_exchange(a, c);
 	numbered_exchange(c, a);
 	numbered_close(a);
@@ -159,12 +159,12 @@ static void test_attributes_are_kept_and_returned(void **state)
 
 	(void)state;
 	numbered_rtr(a, b, OTHER_PSN);
-	numbered_rts(a, FIRST_PSN, 14);
+	numbered_rts(a, FIRST_PSN, LONG_TRIES);
 	assert_int_equal(ibv_query_qp(a->qp, &attr, 0x1fffff, &init), 0);
 	assert_int_equal(attr.dest_qp_num, b->qp->qp_num);
 	assert_int_equal(attr.rq_psn, OTHER_PSN);
 	assert_int_equal(attr.sq_psn, FIRST_PSN);
-	assert_int_equal(attr.timeout, 14);
+	assert_int_equal(attr.timeout, LONG_TRIES);
 	assert_int_equal(attr.path_mtu, IBV_MTU_1024);
 	assert_memory_equal(&attr.ah_attr.grh.dgid, &numbered_gid, sizeof(numbered_gid));
 	numbered_close(a);
@@ -199,7 +199,7 @@ static void test_more_than_a_port_has_are_all_different(void **state)
 		for (unsigned j = 0; j < i; j++)
 			assert_int_not_equal(ends[j]->qp->qp_num, ends[i]->qp->qp_num);
 	}
-	numbered_connect(ends[0], 1, ends[MANY - 1], 1, 14);
+	numbered_connect(ends[0], 1, ends[MANY - 1], 1, LONG_TRIES);
 	numbered_exchange(ends[0], ends[MANY - 1]);
 	for (unsigned i = 0; i < MANY; i++)
 		numbered_close(ends[i]);
@@ -228,14 +228,14 @@ static void test_child_of_a_fork_meets_by_itself(void **state)
 	if (!pid) {
 		struct numbered *c = numbered_open(), *d = numbered_open();
 
-		numbered_connect(c, 1, d, 2, 14);
+		numbered_connect(c, 1, d, 2, LONG_TRIES);
 		numbered_exchange(c, d);
 		_exit(c->qp->qp_num >> 8 == a->qp->qp_num >> 8);
 	}
 	assert_int_equal(peer_wait(pid), 0);
 	numbered_rtr(b, a, FIRST_PSN);
-	numbered_rts(a, FIRST_PSN, 14);
-	numbered_rts(b, OTHER_PSN, 14);
+	numbered_rts(a, FIRST_PSN, LONG_TRIES);
+	numbered_rts(b, OTHER_PSN, LONG_TRIES);
 	numbered_exchange(a, b);
 	numbered_close(a);
 	numbered_close(b);

@@ -33,8 +33,8 @@ static struct scene scene_open(void)
 static void meet_and_close(struct scene *scene)
 {
 	numbered_rtr(scene->peer, scene->victim, first_psn);
-	numbered_rts(scene->peer, other_psn, 14);
-	numbered_rts(scene->victim, first_psn, 14);
+	numbered_rts(scene->peer, other_psn, LONG_TRIES);
+	numbered_rts(scene->victim, first_psn, LONG_TRIES);
 	numbered_exchange(scene->peer, scene->victim);
 	numbered_exchange(scene->victim, scene->peer);
 	numbered_close(scene->victim);
@@ -165,7 +165,7 @@ static void test_second_hello_for_a_connected_queue_pair_is_refused(void **state
 
 	(void)state;
 	numbered_rtr(scene.peer, scene.victim, first_psn);
-	numbered_rts(scene.peer, other_psn, 14);
+	numbered_rts(scene.peer, other_psn, LONG_TRIES);
 	numbered_exchange(scene.peer, scene.victim);
 	assert_int_equal(try_hello(&scene, &right), MEET_UNFITTING);
 	numbered_exchange(scene.peer, scene.victim);

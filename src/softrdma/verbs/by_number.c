@@ -12,7 +12,7 @@
 #define NEEDS_RTR (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN)
 
 /* A peer that nobody has met so far may be slow to start: not so with hardware. */
-#define FIRST_MEETING_MS 1000u
+#define FIRST_MEETING_MS 5000u
 
 /* ---- a peer that does not come, or has gone ---- */
 
